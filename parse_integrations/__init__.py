@@ -1,0 +1,1 @@
+"""PARSE as a LangChain chat model and a LlamaIndex LLM."""
