@@ -56,3 +56,7 @@ class CallCancelledError(ParseError):
         hint: str = "Call again to get an answer.",
     ) -> None:
         super().__init__(problem, hint)
+
+
+class FallbackWarning(UserWarning):
+    """A call was answered by the target alone although speculation was asked for."""

@@ -1,0 +1,86 @@
+"""One call: what is asked, what speculation came to, and its figures."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parse_engine.backends.model import Model, Prompt
+from parse_engine.clock import Clock
+from parse_engine.config import ParseConfig
+from parse_engine.errors import FallbackWarning
+from parse_engine.request import Request
+from parse_engine.stats import CallStats
+from parse_engine.types import Draft
+from parse_engine.verify import Checked
+
+
+@dataclass(frozen=True)
+class Call:
+    """A checked call: what is asked, under which settings, rendered for the model that writes."""
+
+    request: Request
+    config: ParseConfig
+    writer: Model
+    prompt: Prompt
+    limit: int  # tokens that the answer may have
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """What drafting and verification came to."""
+
+    draft: Draft | None = None
+    checked: Checked | None = None
+    accepted: int | None = None  # index of the accepted prefix
+    fallback: str | None = None
+
+    @property
+    def accepted_ids(self) -> tuple[int, ...]:
+        """The tokens that stay."""
+        if self.draft is None or self.checked is None or self.accepted is None:
+            return ()
+        return self.draft.ids[: self.checked.verdicts.token_ends[self.accepted]]
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether the draft stays whole, and had come to its end."""
+        draft = self.draft
+        return draft is not None and draft.complete and len(self.accepted_ids) == len(draft.ids)
+
+
+def give_up(reason: str, draft: Draft | None = None) -> Speculation:
+    """Answer with the target alone, and say so."""
+    warnings.warn(f"PARSE answered with the target alone: {reason}", FallbackWarning, stacklevel=2)
+    return Speculation(draft, fallback=reason)
+
+
+def call_stats(
+    config: ParseConfig,
+    found: Speculation,
+    written: Sequence[int],
+    processed: int,
+    clock: Clock,
+) -> CallStats:
+    """Put the figures of one call together."""
+    drafted = len(found.draft.ids) if found.draft else 0
+    accepted = len(found.accepted_ids)
+    verdicts = found.checked.verdicts.p_correct if found.checked else ()
+    alone = config.mode == "draft"
+    return CallStats(
+        mode=config.mode,
+        drafted_tokens=len(written) if alone else drafted,
+        accepted_tokens=accepted,
+        regenerated_tokens=0 if alone else len(written),
+        accepted_fraction=accepted / drafted if drafted else 0.0,
+        prefixes=len(verdicts),
+        full_verdict=verdicts[-1] if verdicts else None,
+        accepted_verdict=verdicts[found.accepted] if found.accepted is not None else None,
+        threshold=config.threshold,
+        draft_s=clock.seconds["draft"],
+        verify_s=clock.seconds["verify"],
+        regenerate_s=clock.seconds["regenerated"],
+        target_tokens_processed=0 if alone else processed,
+        fallback=found.fallback,
+    )

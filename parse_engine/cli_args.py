@@ -1,0 +1,140 @@
+"""The arguments of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from typing import get_args
+
+from parse_engine.config import AcceptRule, JudgeLayout, Mode, VerifyOrder
+
+PROGRAM = "python -m parse_engine"
+DEFAULT_MAX_NEW_TOKENS = 512
+DEFAULT_QUESTION = (
+    "Write a Python function longest_run(values) that returns the length of the longest run of "
+    "equal neighbours in a list, for example 3 for [1, 2, 2, 2, 5, 5], and 0 for an empty list. "
+    "Then explain in two sentences how it works."
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the commands ``run``, ``compare``, ``verify`` and ``demo``."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="PARSE: a small model drafts, a large one judges every prefix of the draft in "
+        "one pass and writes only what follows the part that it approves of.",
+        epilog=f'Try: {PROGRAM} compare --demo "Write a Python function that reverses a string."',
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = _command(commands, "run", "answer a question and show what was kept and rewritten")
+    _add_question(run)
+    _add_call(run)
+    run.add_argument("--mode", choices=get_args(Mode), default="parse", help="default: parse")
+    output = run.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON object")
+    output.add_argument(
+        "--stream",
+        action="store_true",
+        help="print the answer as it is verified and written, and the figures on standard error",
+    )
+
+    compare = _command(commands, "compare", "answer with PARSE and with the target alone, timed")
+    _add_question(compare)
+    _add_call(compare, temperature="default: 0, so that the comparison can be repeated")
+    compare.add_argument(
+        "--repeat", type=_count, default=1, metavar="N", help="medians of N alternating runs"
+    )
+    compare.add_argument("--json", action="store_true", help="print one JSON object")
+
+    verify = _command(commands, "verify", "judge a given answer without writing anything")
+    verify.add_argument("file", metavar="FILE", help="the answer; - for standard input")
+    verify.add_argument("--question", required=True, metavar="TEXT", help="what was asked")
+    verify.add_argument("--system", metavar="TEXT", help="system message")
+    verify.add_argument("--json", action="store_true", help="print one JSON object")
+
+    for command in (run, compare, verify):
+        _add_models(command)
+        _add_settings(command)
+
+    demo = _command(commands, "demo", "fetch the demo pair and print its two folders")
+    demo.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, does: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def _add_question(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "question",
+        nargs="?",
+        metavar="QUESTION",
+        help="unset or -: read from standard input; unset on a terminal: an example",
+    )
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("models")
+    group.add_argument("--demo", action="store_true", help="the demo pair, fetched when missing")
+    group.add_argument("--target", metavar="MODEL", help="model id or folder of the large model")
+    group.add_argument("--draft", metavar="MODEL", help="model id or folder of the small model")
+    group.add_argument("--dtype", metavar="NAME", help="such as bfloat16; default: the models' own")
+    group.add_argument(
+        "--local-files-only", action="store_true", help="download nothing, fail instead"
+    )
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how drafts are judged (defaults: those of ParseConfig)")
+    group.add_argument(
+        "--threshold", type=float, metavar="P", help="verdict that a prefix must reach, 0 to 1"
+    )
+    group.add_argument(
+        "--cut-at", type=_cut, metavar="RULE", help="auto, line, sentence or a number of tokens"
+    )
+    group.add_argument("--max-prefixes", type=_count, metavar="N", help="most prefixes to judge")
+    group.add_argument("--layout", dest="judge_layout", choices=get_args(JudgeLayout))
+    group.add_argument("--verify-order", choices=get_args(VerifyOrder))
+    group.add_argument("--accept-rule", choices=get_args(AcceptRule))
+
+
+def _add_call(
+    parser: argparse.ArgumentParser, *, temperature: str = "default: the target's own"
+) -> None:
+    group = parser.add_argument_group("how the answer is written")
+    group.add_argument(
+        "--max-new-tokens",
+        type=_count,
+        metavar="N",
+        default=DEFAULT_MAX_NEW_TOKENS,
+        help=f"default: {DEFAULT_MAX_NEW_TOKENS}",
+    )
+    group.add_argument("--temperature", type=float, metavar="T", help=f"0 is greedy; {temperature}")
+    group.add_argument("--top-p", type=float, metavar="P")
+    group.add_argument("--top-k", type=int, metavar="K")
+    group.add_argument("--seed", type=int, metavar="N")
+    group.add_argument(
+        "--stop", action="append", metavar="TEXT", help="end before this text; may be repeated"
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def _cut(text: str) -> str | int:
+    if text.isdecimal():
+        return _count(text)
+    if text not in ("auto", "line", "sentence"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none of auto, line, sentence or a number of tokens"
+        )
+    return text

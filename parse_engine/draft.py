@@ -1,0 +1,95 @@
+"""The draft model writes a whole answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from parse_engine.answer import AnswerText
+from parse_engine.backends.model import Model
+from parse_engine.errors import ContextOverflowError
+from parse_engine.request import Request
+from parse_engine.text import TextBuilder, decode_all
+from parse_engine.types import Draft
+
+
+def write_draft(
+    model: Model,
+    target: Model,
+    request: Request,
+    limit: int,
+    on_progress: Callable[[int], None],
+    *,
+    same_tokenizer: bool,
+) -> Draft:
+    """Let the draft model answer through its own chat template.
+
+    Parameters
+    ----------
+    model, target : Model
+        Who drafts, and whose tokens the draft is returned in.
+    request : Request
+        The conversation and how to write.
+    limit : int
+        Most tokens of the draft.
+    on_progress : callable
+        Called after each token with the number of tokens so far; what it raises ends the drafting.
+    same_tokenizer : bool
+        Whether token ids may pass between the models; otherwise text does.
+
+    Returns
+    -------
+    Draft
+        Up to the first stop string and without end-of-turn token; may be empty.
+    """
+    prompt = model.render(request.messages, request.tools)
+    room = model.context_window - len(prompt.ids)
+    if room < 1:
+        raise ContextOverflowError(
+            f"The prompt has {len(prompt.ids)} tokens for {model.name}, "
+            f"whose context holds {model.context_window}.",
+            "Shorten the conversation or use a draft model with a longer context.",
+        )
+    builder = TextBuilder(model.tokenizer)
+    answer = AnswerText(request.stop)
+    eos_ids = model.eos_ids
+
+    def on_token(token: int) -> bool:
+        on_progress(len(builder.char_ends) + 1)
+        answer.feed("" if token in eos_ids else builder.push(token), "draft")
+        return answer.stopped
+
+    ids = model.write(
+        prompt.ids, limit=min(limit, room), sampling=request.sampling, on_token=on_token
+    )
+    ended = answer.stopped or ids[-1] in eos_ids
+    ids = tuple(token for token in ids if token not in eos_ids)
+    if not answer.stopped and same_tokenizer:
+        return make_draft(target, ids, limit, complete=ended)
+    builder.finish()
+    text = answer.raw if answer.stopped else builder.text
+    return make_draft(target, target.encode(text), limit, complete=ended)
+
+
+def make_draft(target: Model, ids: Sequence[int], limit: int, *, complete: bool) -> Draft:
+    """Describe a draft in the target's tokens: at most ``limit``, nothing after an end of turn."""
+    eos_ids = target.eos_ids
+    end = next((index for index, token in enumerate(ids) if token in eos_ids), len(ids))
+    kept = tuple(ids[: min(end, limit)])
+    text, char_ends = decode_all(target.tokenizer, kept)
+    return Draft(kept, text, char_ends, complete=complete and end <= limit)
+
+
+def tokenizers_equal(one: Model, other: Model) -> bool:
+    """Whether two models split any text into the same ids; sizes of a family differ in padding."""
+    if one.tokenizer is other.tokenizer:
+        return True
+    first, second = _definition(one), _definition(other)
+    return first == second and one.tokenizer.get_vocab() == other.tokenizer.get_vocab()
+
+
+def _definition(model: Model) -> Mapping[str, str]:
+    backend = getattr(model.tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return {"class": type(model.tokenizer).__name__}
+    parts = ("normalizer", "pre_tokenizer", "decoder")
+    return {part: repr(getattr(backend, part)) for part in parts}

@@ -1,0 +1,301 @@
+"""PARSE: draft, verify all prefixes in one pass, accept the longest valid one, write the rest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from typing import Unpack
+
+from parse_engine.accept import longest_valid_prefix
+from parse_engine.backends.check import check_packed_pass
+from parse_engine.backends.kinds import check_kind
+from parse_engine.backends.loading import LoadOptions, load, sources
+from parse_engine.backends.model import Model
+from parse_engine.call import Call, Speculation, call_stats, give_up
+from parse_engine.clock import Clock
+from parse_engine.config import ParseConfig
+from parse_engine.cuts import cut_points
+from parse_engine.draft import make_draft, tokenizers_equal, write_draft
+from parse_engine.errors import (
+    CallCancelledError,
+    ContextOverflowError,
+    InvalidRequestError,
+    VerificationError,
+)
+from parse_engine.judge import make_judge
+from parse_engine.options import CallOptions, split_options
+from parse_engine.regenerate import regenerate
+from parse_engine.request import check_request
+from parse_engine.stats import record
+from parse_engine.types import (
+    Draft,
+    DraftProgress,
+    Event,
+    Generation,
+    Message,
+    Source,
+    Usage,
+    Verdicts,
+    Verified,
+)
+from parse_engine.verify import Checked, read_brief, verify
+from parse_engine.worker import Emit, aiterate, iterate
+from parse_engine.writing import Writer
+
+
+class Engine:
+    """Answers conversations with a target model, sped up by a draft model.
+
+    Parameters
+    ----------
+    target : Model
+        The large model: judges drafts and writes what they lack.
+    draft : Model, optional
+        The small model that writes drafts; without one only mode ``target`` works.
+    config : ParseConfig, optional
+        How drafts are cut, judged and accepted.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the target cannot judge prefixes in one packed pass; the message says why.
+    """
+
+    def __init__(
+        self, target: Model, draft: Model | None = None, config: ParseConfig | None = None
+    ) -> None:
+        self.target = target
+        self.draft = draft
+        self.config = config or ParseConfig()
+        check_kind(target.name, target.network)
+        self._judge = make_judge(target.tokenizer, self.config, target.template_kwargs)
+        self._brief = read_brief(target, self._judge)
+        check_packed_pass(target, self._judge, self._brief)
+        self._same_tokenizer = draft is not None and tokenizers_equal(target, draft)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        target: str | Path,
+        draft: str | Path | None = None,
+        *,
+        config: ParseConfig | None = None,
+        **loading: Unpack[LoadOptions],
+    ) -> Engine:
+        """Load the models and return an engine; models that are loaded already are shared.
+
+        Parameters
+        ----------
+        target, draft : str or Path
+            Hub id, local folder, or ``.gguf`` file.
+        config : ParseConfig, optional
+            Settings of the algorithm.
+        **loading
+            dtype, device_map, quantization_config, revision, local_files_only,
+            attn_implementation, chat_template_kwargs, trust_remote_code: for the target, and with
+            the prefix ``draft_`` for the draft model, which follows the target where unset in
+            dtype, device_map, local_files_only and chat_template_kwargs.
+
+        Raises
+        ------
+        ModelNotFoundError, UnsupportedModelError, InvalidRequestError
+            Each says what to do.
+        """
+        target_source, draft_source = sources(target, draft, loading)
+        return cls(load(target_source), load(draft_source) if draft_source else None, config)
+
+    @classmethod
+    def demo(cls, config: ParseConfig | None = None) -> Engine:
+        """Return an engine on a small real pair that needs no model hub; fetched once (1.6 GB)."""
+        from parse_engine.demo import ensure_demo_pair
+
+        pair = ensure_demo_pair()
+        return cls.from_pretrained(pair.target, pair.draft, config=config, local_files_only=True)
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The words whose probabilities the verdict compares."""
+        return self._judge.labels.right, self._judge.labels.wrong
+
+    def generate(self, messages: Sequence[Message], **options: Unpack[CallOptions]) -> Generation:
+        """Answer a conversation.
+
+        Parameters
+        ----------
+        messages : sequence of dict
+            Role and content, as chat templates take them.
+        **options
+            tools, max_new_tokens, temperature, top_p, top_k, seed, stop: unset, they are those of
+            the target's generation config; and any field of ParseConfig but the judge's wording,
+            for this call only.
+
+        Raises
+        ------
+        InvalidRequestError, ContextOverflowError
+            Before any model runs.
+        """
+        return self._answer(self._prepare(messages, options), lambda event: None)
+
+    def stream(
+        self, messages: Sequence[Message], **options: Unpack[CallOptions]
+    ) -> Iterator[Event]:
+        """Answer a conversation and yield what happens; the last event is the Generation.
+
+        Takes what ``generate`` takes. Closing the iterator stops the models within one token.
+        """
+        call = self._prepare(messages, options)
+        return iterate(partial(self._answer, call), copy_context())
+
+    async def agenerate(
+        self, messages: Sequence[Message], **options: Unpack[CallOptions]
+    ) -> Generation:
+        """Answer a conversation without blocking the event loop; cancelling stops the models."""
+        async for event in self.astream(messages, **options):
+            if isinstance(event, Generation):
+                return event
+        raise AssertionError("a stream ends with its Generation")
+
+    def astream(
+        self, messages: Sequence[Message], **options: Unpack[CallOptions]
+    ) -> AsyncIterator[Event]:
+        """Answer a conversation and yield what happens, without blocking the event loop."""
+        call = self._prepare(messages, options)
+        return aiterate(partial(self._answer, call), copy_context())
+
+    def verify(
+        self, messages: Sequence[Message], answer: str, **options: Unpack[CallOptions]
+    ) -> Verdicts:
+        """Return the target's verdict on each prefix of a given answer.
+
+        Parameters
+        ----------
+        messages : sequence of dict
+            The conversation that the answer belongs to.
+        answer : str
+            The text to judge; not empty.
+        **options
+            As ``generate`` takes them; all prefixes are judged.
+        """
+        if not isinstance(answer, str) or not answer:
+            raise InvalidRequestError(f"answer is {answer!r}.", "Give the text to judge.")
+        call = self._prepare(messages, {**options, "mode": "target", "verify_order": "all"})
+        ids = self.target.encode(answer)
+        draft = make_draft(self.target, ids, len(ids), complete=True)
+        return self._check(call, draft).verdicts
+
+    def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
+        """Check a call and render its prompt; no model runs before this is through."""
+        writing, config = split_options(self.config, options)
+        request = check_request(messages, self.target.network.generation_config, **writing)
+        if config.mode != "target" and self.draft is None:
+            raise InvalidRequestError(
+                f"mode is {config.mode!r}, but the engine has no draft model.",
+                'Give draft=... when you load the engine, or mode="target".',
+            )
+        writer = self.draft if config.mode == "draft" and self.draft else self.target
+        prompt = writer.render(request.messages, request.tools)
+        room = writer.context_window - len(prompt.ids)
+        if room < 1:
+            raise ContextOverflowError(
+                f"The prompt has {len(prompt.ids)} tokens; the context of {writer.name} "
+                f"holds {writer.context_window}.",
+                "Shorten the conversation, or use a model with a longer context.",
+            )
+        return Call(request, config, writer, prompt, min(request.max_new_tokens, room))
+
+    def _answer(self, call: Call, emit: Emit) -> Generation:
+        """Draft, verify, accept, regenerate: the paper's algorithm."""
+        clock = Clock()
+        source: Source = "draft" if call.config.mode == "draft" else "regenerated"
+        writer = Writer(call.writer, call.prompt.text, call.request.stop, source, emit)
+
+        found = Speculation()
+        if call.config.mode == "parse":
+            found = self._speculate(call, emit, clock)
+        writer.accept(found.accepted_ids)
+
+        written: tuple[int, ...] = ()
+        processed = found.checked.tokens_processed if found.checked else 0
+        room = call.limit - len(found.accepted_ids)
+        if not found.is_answer and not writer.ended and room > 0:
+            with clock.stage(source):
+                written, fed = regenerate(
+                    call.writer,
+                    (*call.prompt.ids, *found.accepted_ids),
+                    found.checked.cache if found.checked else None,
+                    room,
+                    call.request.sampling,
+                    writer.add,
+                )
+            processed += fed
+        writer.finish()
+
+        stats = call_stats(call.config, found, written, processed, clock)
+        generation = Generation(
+            text=writer.text,
+            reasoning=writer.reasoning,
+            finish_reason="stop" if found.is_answer or writer.ended else "length",
+            usage=Usage(len(call.prompt.ids), len(writer.token_ids)),
+            stats=stats,
+            verdicts=found.checked.verdicts if found.checked else None,
+            token_ids=writer.token_ids,
+            draft_text=found.draft.text if found.draft else "",
+            accepted_text=writer.accepted_text,
+            regenerated_text=writer.written_text,
+        )
+        record(stats)
+        return generation
+
+    def _speculate(self, call: Call, emit: Emit, clock: Clock) -> Speculation:
+        """Draft, verify, accept. What fails here costs speed, never the answer."""
+        try:
+            with clock.stage("draft"):
+                draft = self._draft(call, emit)
+        except CallCancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a draft model can die of
+            return give_up(f"the draft model failed: {type(error).__name__}: {error}")
+        if not draft.ids:
+            return give_up("the draft model wrote nothing")
+        try:
+            with clock.stage("verify"):
+                checked = self._check(call, draft)
+        except VerificationError as error:
+            return give_up(str(error), draft)
+        verdicts = checked.verdicts
+        accepted = longest_valid_prefix(
+            verdicts.p_correct, call.config.threshold, call.config.accept_rule
+        )
+        found = Speculation(draft, checked, accepted)
+        emit(Verified(verdicts, len(found.accepted_ids), len(draft.ids)))
+        return found
+
+    def _draft(self, call: Call, emit: Emit) -> Draft:
+        assert self.draft is not None
+        return write_draft(
+            self.draft,
+            self.target,
+            call.request,
+            min(call.limit, call.config.max_draft_tokens or call.limit),
+            lambda tokens: emit(DraftProgress(tokens)),
+            same_tokenizer=self._same_tokenizer,
+        )
+
+    def _check(self, call: Call, draft: Draft) -> Checked:
+        """Cut the draft and let the target judge the prefixes."""
+        count = len(draft.ids)
+        # as many questions as stay shorter, all together, than the draft
+        affordable = max(1, (count - 1) // len(self._judge.suffix_ids))
+        cuts = cut_points(draft, call.config.cut_at, call.config.max_prefixes or affordable)
+        return verify(
+            self.target,
+            self._judge,
+            self._brief,
+            call.request.messages,
+            call.prompt.ids,
+            draft,
+            cuts,
+            call.config,
+        )

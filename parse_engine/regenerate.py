@@ -1,0 +1,52 @@
+"""The target goes on from the end of what was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from parse_engine.backends.model import Model
+from parse_engine.request import Sampling
+
+if TYPE_CHECKING:
+    from transformers import Cache
+
+
+def regenerate(
+    target: Model,
+    ids: Sequence[int],
+    cache: Cache | None,
+    limit: int,
+    sampling: Sampling,
+    on_token: Callable[[int], bool],
+) -> tuple[tuple[int, ...], int]:
+    """Write the rest of an answer on the cache that verification left.
+
+    The cache is cropped so that one token of the accepted text is fed again: its logits choose the
+    first new token. It takes the place of the last new token, which is written but never fed.
+
+    Parameters
+    ----------
+    target : Model
+        The writer.
+    ids : sequence of int
+        Prompt and accepted tokens.
+    cache : Cache, optional
+        Keys and values of a text that starts with ``ids``; None reads ``ids`` anew.
+    limit : int
+        Most tokens to write, at least 1.
+    sampling : Sampling
+        How to choose tokens.
+    on_token : callable
+        Called with each new token; returns whether to stop.
+
+    Returns
+    -------
+    (tuple of int, int)
+        R new token ids, and how many token positions went through the target.
+    """
+    if cache is not None:
+        cache.crop(min(0, len(ids) - 1 - cache.get_seq_length()))
+    missing = len(ids) - (cache.get_seq_length() if cache is not None else 0)
+    written = target.write(ids, limit=limit, sampling=sampling, on_token=on_token, cache=cache)
+    return written, missing + len(written) - 1
