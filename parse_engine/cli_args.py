@@ -11,8 +11,8 @@ PROGRAM = "python -m parse_engine"
 DEFAULT_MAX_NEW_TOKENS = 512
 DEFAULT_QUESTION = (
     "Write a Python function longest_run(values) that returns the length of the longest run of "
-    "equal neighbours in a list, for example 3 for [1, 2, 2, 2, 5, 5], and 0 for an empty list. "
-    "Then explain in two sentences how it works."
+    "equal neighbours in a list: 3 for [1, 2, 2, 2, 5, 5], and 0 for an empty list. "
+    "Answer with the code only."
 )
 
 

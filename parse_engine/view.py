@@ -88,13 +88,19 @@ def comparison(
     RenderableType
         For ``rich.console.Console.print``; side by side where there is room, else stacked.
     """
-    ratio = alone_s / parse_s if parse_s else float("inf")
+    ratio = alone_s / parse_s if parse_s else 1.0
+    lengths = parse.usage.completion_tokens, alone.usage.completion_tokens
     measured = "one run" if runs == 1 else f"median of {runs} runs"
     verdict = Text.assemble(
         (f"{ratio:.2f}x", f"bold {COLOURS['kept' if ratio >= 1 else 'rejected']}"),
         " the speed of the target alone" + ("" if ratio >= 1 else ", so slower"),
         f" ({alone_s:.2f} s / {parse_s:.2f} s, {measured} on this machine)",
     )
+    if lengths[0] != lengths[1] and all(lengths):
+        verdict.append(
+            f"\nThe answers are {lengths[0]} and {lengths[1]} tokens long: for each token of the "
+            f"answer the ratio is {ratio * lengths[0] / lengths[1]:.2f}x."
+        )
     same = "The two answers are the same text." if parse.text == alone.text else ""
     return Group(
         _Pair(parse, alone),
@@ -179,10 +185,13 @@ class _Lines:
                     style = COLOURS["rejected"] if low else "dim"
                     line.append(f" {mark(p_correct, threshold)}", style)
             sign = Text(f"{signs[row.kind]} ", f"bold {colour}")
+            line.expand_tabs(4)
             width = max(options.max_width - 2, 8)
-            for part in line.wrap(console, width, overflow="fold", tab_size=4):
+            indent = min(len(line.plain) - len(line.plain.lstrip()), width // 2)
+            margin = " " * indent  # what a long line of code is broken into stays in its block
+            for part in line[indent:].wrap(console, width - indent, overflow="fold"):
                 part.rstrip()
-                yield Text.assemble(sign, part)
+                yield Text.assemble(sign, margin, part)
 
 
 @dataclass(frozen=True)
@@ -247,11 +256,12 @@ def _stages(parse: Generation, parse_s: float, alone: Generation, alone_s: float
     """List the stages with their tokens and seconds, and draw them on one axis of time."""
     stats = parse.stats
     whole = max(parse_s, alone_s) or 1.0
-    prefixes = f"{stats.accepted_tokens} kept ({stats.prefixes} prefixes judged)"
+    judged = f"{stats.prefixes} {'prefix' if stats.prefixes == 1 else 'prefixes'} judged"
+    kept = f"{stats.accepted_tokens} kept ({judged})"
     written = f"{stats.regenerated_tokens} written"
     parts = [
         ("draft model drafts", f"{stats.drafted_tokens} drafted", stats.draft_s, COLOURS["kept"]),
-        ("target verifies", prefixes, stats.verify_s, JUDGING),
+        ("target verifies", kept, stats.verify_s, JUDGING),
         ("target regenerates", written, stats.regenerate_s, COLOURS["rewritten"]),
     ]
     table = Table(box=box.SIMPLE_HEAD, expand=True, border_style="dim", header_style="dim")

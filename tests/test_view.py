@@ -263,6 +263,21 @@ def test_the_bars_follow_each_other_on_one_axis() -> None:
     assert bars["target regenerates"][1] - bars["draft model"][0] == pytest.approx(half, abs=1)
 
 
+def test_answers_of_other_length_are_compared_by_token_too() -> None:
+    shorter = replace(ALONE, usage=Usage(10, 6))
+    shown = plain(comparison(JUDGED, 4, shorter, 4), width=140)
+    assert "12 and 6 tokens long: for each token of the answer the ratio is 2.00x." in shown
+    assert "tokens long" not in plain(comparison(JUDGED, 4, ALONE, 4), width=140)
+
+
+def test_a_broken_line_of_code_keeps_its_indentation() -> None:
+    lines = plain(render(make("\tif " + "some " * 12 + "thing:\n", "", "")), width=40).splitlines()
+    assert [line for line in lines if line.startswith("✓")][:2] == [
+        "✓     if some some some some some some",
+        "✓     some some some some some some",
+    ]
+
+
 def test_comparison_takes_runs_of_no_time() -> None:
     assert "this machine" in plain(comparison(JUDGED, 0.0, ALONE, 0.0))
 

@@ -197,7 +197,7 @@ def make(
     source = kept if have else fetch_gguf(model, parts, fetch=fetch, progress=progress)
     if converted and not is_whole_folder(folder / model.name, model):
         if progress:
-            say(f"demo pair: converting {model.name} (once, about a minute)")
+            say(f"demo pair: converting {model.name} (once, a minute or two)")
         convert(source, folder / model.name, model, parts)
     if gguf and not have:
         os.replace(source, kept)

