@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +27,7 @@ from parse_engine.cli_output import (
     show_delta,
 )
 from parse_engine.config import ParseConfig
-from parse_engine.errors import InvalidRequestError, ParseError
+from parse_engine.errors import FallbackWarning, InvalidRequestError, ParseError
 from parse_engine.types import Generation
 from parse_engine.view import LOSSY, comparison, figures_line, render, verdict_table
 
@@ -64,20 +65,8 @@ def main(argv: Sequence[str] | None = None, *, open_engine: OpenEngine | None = 
         if isinstance(stream, io.TextIOWrapper):  # a mark the encoding lacks is no reason to fail
             stream.reconfigure(errors="replace")
     args = build_parser().parse_args(argv)
-    commands = {"run": _run, "compare": _compare, "verify": _verify}
     try:
-        if args.command == "demo":
-            _demo(args)
-        else:
-            _check_models(args)
-            commands[args.command](args, _open_engine if open_engine is None else open_engine)
-        sys.stdout.flush()
-    except ParseError as error:
-        kind = type(error).__name__
-        if args.json:
-            print_json({"error": {"type": kind, "problem": error.problem, "hint": error.hint}})
-        print(f"{kind}: {error.problem} {error.hint}", file=sys.stderr)
-        return 1
+        return _command(args, _open_engine if open_engine is None else open_engine)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
@@ -85,6 +74,25 @@ def main(argv: Sequence[str] | None = None, *, open_engine: OpenEngine | None = 
         # Python flushes standard output once more at exit, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _command(args: argparse.Namespace, open_engine: OpenEngine) -> int:
+    commands = {"run": _run, "compare": _compare, "verify": _verify, "demo": _demo}
+    if args.command != "demo":
+        _check_models(args)
+    try:
+        with warnings.catch_warnings():
+            # A fallback stands in every kind of output already.
+            warnings.simplefilter("ignore", FallbackWarning)
+            commands[args.command](args, open_engine)
+    except ParseError as error:
+        kind = type(error).__name__
+        if args.json:
+            print_json({"error": {"type": kind, "problem": error.problem, "hint": error.hint}})
+        print(f"{kind}: {error.problem} {error.hint}", file=sys.stderr)
+        return 1
+    finally:
+        sys.stdout.flush()
     return 0
 
 
@@ -160,7 +168,7 @@ def _verify(args: argparse.Namespace, open_engine: OpenEngine) -> None:
     terminal.print(verdict_table(text, verdicts, engine.config.threshold))
 
 
-def _demo(args: argparse.Namespace) -> None:
+def _demo(args: argparse.Namespace, _: OpenEngine) -> None:
     from parse_engine.demo import ensure_demo_pair
 
     pair = ensure_demo_pair()
@@ -179,8 +187,12 @@ def _open(args: argparse.Namespace, open_engine: OpenEngine) -> Engine:
 
 
 def _open_engine(args: argparse.Namespace, config: ParseConfig) -> Engine:
+    from transformers.utils import logging
+
     from parse_engine.engine import Engine
 
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if args.demo:
         return Engine.demo(config=config)
     loading = {"dtype": args.dtype} if args.dtype else {}
@@ -197,6 +209,9 @@ def _check_models(args: argparse.Namespace) -> None:
             "no models given. Use --demo, which fetches a small pair once (Qwen2.5-Coder 0.5B and "
             "1.5B, 1.6 GB), or --target MODEL --draft MODEL, each a model id or a folder."
         )
+    drafts = args.command == "compare" or (args.command == "run" and args.mode != "target")
+    if drafts and not args.demo and not args.draft:
+        args.parser.error("no draft model given. Use --draft MODEL, or run --mode target.")
 
 
 def _call(args: argparse.Namespace) -> dict[str, Any]:

@@ -69,13 +69,14 @@ def follow(
         The answer.
     """
     event: Event | None = None
-    with progress().status(doing) as status:
+    # Few frames a second: drawing them takes time from the models.
+    with progress().status(doing, refresh_per_second=4) as status:
         for event in engine.stream(messages, **call):
             if isinstance(event, DraftProgress):
-                status.update(f"{doing}: {event.tokens} tokens drafted")
+                status.update(f"{doing}: drafting, token {event.tokens}")
             elif isinstance(event, Verified):
                 kept = f"{event.accepted_tokens} of {event.drafted_tokens} drafted tokens kept"
-                status.update(f"{doing}: {kept}, the target writes the rest")
+                status.update(f"{doing}: {kept}")
             elif isinstance(event, TextDelta) and show is not None:
                 status.stop()
                 show(event)

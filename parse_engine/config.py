@@ -82,7 +82,7 @@ class ParseConfig:
         if isinstance(self.cut_at, int):
             check_count("cut_at", self.cut_at)
         else:
-            check_choice("cut_at", self.cut_at, (*get_args(CutRule), "a number of tokens"))
+            check_choice("cut_at", self.cut_at, get_args(CutRule), "or a number of tokens")
         if self.max_prefixes is not None:
             check_count("max_prefixes", self.max_prefixes)
         if self.max_draft_tokens is not None:
@@ -104,10 +104,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[str, ...], other: str = "") -> None:
     """Refuse a value that is none of the choices."""
     if not isinstance(value, str) or value not in choices:
-        raise InvalidRequestError(f"{name} is {value!r}.", f"Choose one of: {', '.join(choices)}.")
+        listed = " ".join([", ".join(choices), other]).strip()
+        raise InvalidRequestError(f"{name} is {value!r}.", f"Choose one of: {listed}.")
 
 
 def check_count(name: str, value: Any) -> None:

@@ -136,7 +136,7 @@ class Engine:
         InvalidRequestError, ContextOverflowError
             Before any model runs.
         """
-        return self._answer(self._prepare(messages, options), lambda event: None)
+        return self._answer(self._prepare(messages, options), lambda _: None)
 
     def stream(
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
@@ -262,7 +262,7 @@ class Engine:
         try:
             with clock.stage("verify"):
                 checked = self._check(call, draft)
-        except VerificationError as error:
+        except (VerificationError, ContextOverflowError) as error:
             return give_up(str(error), draft)
         verdicts = checked.verdicts
         accepted = longest_valid_prefix(

@@ -29,7 +29,7 @@ class SampleFromGenerator(LogitsProcessor):
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
 
-    def __call__(
+    def __call__(  # noqa: D102 - as its base class says
         self,
         input_ids: torch.LongTensor,  # noqa: ARG002 - the base class's signature
         scores: torch.FloatTensor,

@@ -13,7 +13,7 @@ from transformers.cache_utils import DynamicLayer
 
 from parse_engine.backends.model import Model
 from parse_engine.config import ParseConfig
-from parse_engine.errors import VerificationError
+from parse_engine.errors import ContextOverflowError, VerificationError
 from parse_engine.judge import Judge, Labels, make_quote
 from parse_engine.pack import pack
 from parse_engine.types import Cut, Draft, Message, Verdicts
@@ -112,12 +112,21 @@ def verify(
     ------
     VerificationError
         If a verdict is not a finite number.
+    ContextOverflowError
+        If the question does not fit behind the draft.
     """
     if config.judge_layout == "quote":
         quote = make_quote(target.tokenizer, judge.labels, config, messages, target.template_kwargs)
         head, suffix, shown = quote.head_ids, quote.suffix_ids, None
     else:
         head, suffix, shown = tuple(prompt_ids), judge.suffix_ids, brief
+    needed = len(head) + len(draft.ids) + len(suffix)
+    if needed > target.context_window:
+        raise ContextOverflowError(
+            f"Conversation, draft and question have {needed} tokens, which does not fit into the "
+            f"context of {target.name}, {target.context_window}.",
+            "Shorten the conversation, or limit the draft with max_draft_tokens.",
+        )
     cache = DynamicCache()
     signals = prefill(target, cache, head, draft.ids, signals=config.signals)
 

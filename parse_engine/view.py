@@ -65,7 +65,6 @@ def render(generation: Generation, *, title: str | None = None) -> RenderableTyp
         Text(),
         _Legend((generation,)),
         figures_line(generation),
-        *_fallback(generation),
     )
 
 
@@ -113,8 +112,9 @@ def comparison(
 
 
 def figures_line(generation: Generation) -> Text:
-    """Put the figures of a call into one line."""
-    return Text(", ".join(figures(generation)), style="dim")
+    """Put the figures of a call into one line, and why there was no speculation into another."""
+    line = Text(", ".join(figures(generation)), style="dim")
+    return Text("\n").join([line, *_fallback(generation)])
 
 
 def verdict_table(text: str, verdicts: Verdicts, threshold: float) -> RenderableType:

@@ -68,7 +68,8 @@ def rows(generation: Generation) -> list[Row]:
     """
     draft, kept = generation.draft_text, generation.accepted_text
     if generation.stats.mode == "draft":
-        return [Row("unverified", tuple(spans), False) for spans in _lines(draft, deque())]
+        text = draft or generation.regenerated_text
+        return [Row("unverified", tuple(spans), False) for spans in _lines(text, deque())]
     judged = generation.verdicts
     verdicts = deque(zip(judged.ends, judged.p_correct, strict=True) if judged else ())
     rejected = draft[len(kept) :]
@@ -104,8 +105,13 @@ def verdict_legend(generation: Generation) -> str | None:
     """Explain the numbers in brackets; None where nothing was judged."""
     if generation.verdicts is None:
         return None
-    label, threshold = generation.verdicts.labels[0], generation.stats.threshold
-    return f"[p] the target's P({label}) of all up to there, ! under the threshold {threshold:g}"
+    stats, label = generation.stats, generation.verdicts.labels[0]
+    said = f"[p] the target's P({label}) of all up to there"
+    if any(p_correct < stats.threshold for p_correct in generation.verdicts.p_correct):
+        said += f", ! under the threshold {stats.threshold:g}"
+        if stats.full_verdict is not None and stats.full_verdict >= stats.threshold:
+            said += "; the whole draft passed, so all of it is kept"
+    return said
 
 
 def mark(p_correct: float, threshold: float) -> str:

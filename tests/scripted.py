@@ -37,7 +37,11 @@ class ScriptedModel(Model):
 
 
 def scripted(
-    model: Model, text: str | Sequence[int], *, ends: bool = True, error: BaseException | None = None
+    model: Model,
+    text: str | Sequence[int],
+    *,
+    ends: bool = True,
+    error: BaseException | None = None,
 ) -> ScriptedModel:
     """Make a draft model that writes ``text`` in a model's tokens, and its end of turn."""
     ids = model.encode(text) if isinstance(text, str) else tuple(text)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from parse_engine import InvalidRequestError, ModelNotFoundError, ParseConfig
 from parse_engine.cli import main
 from parse_engine.cli_args import DEFAULT_QUESTION
+from parse_engine.errors import FallbackWarning
 from parse_engine.stats import CallStats
 from parse_engine.types import (
     DraftProgress,
@@ -243,6 +245,8 @@ def test_without_a_question_on_a_terminal_there_is_an_example(
         (["run", "q"], "--target MODEL --draft MODEL"),
         (["run", "q", "--draft", "d"], "no models given"),
         (["run", "q", "--demo", "--target", "t"], "leave out --target"),
+        (["run", "q", "--target", "t"], "no draft model given"),
+        (["compare", "q", "--target", "t"], "no draft model given"),
         (["run", "q", "--demo", "--json", "--stream"], "not allowed with"),
         (["run", "q", "--demo", "--cut-at", "word"], "'word'"),
         (["run", "q", "--demo", "--cut-at", "0"], "'0'"),
@@ -267,11 +271,12 @@ def test_an_error_is_one_line_without_a_traceback(capsys: pytest.CaptureFixture[
     def missing(args: Namespace, config: ParseConfig) -> Any:
         raise ModelNotFoundError("There is no model 'x'.", "Check the name.")
 
-    assert main(["run", "q", "--target", "x"], open_engine=missing) == 1
+    argv = ["run", "q", "--target", "x", "--draft", "y"]
+    assert main(argv, open_engine=missing) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "ModelNotFoundError: There is no model 'x'. Check the name.\n"
-    assert main(["run", "q", "--target", "x", "--json"], open_engine=missing) == 1
+    assert main([*argv, "--json"], open_engine=missing) == 1
     assert json.loads(capsys.readouterr().out) == {
         "error": {
             "type": "ModelNotFoundError",
@@ -317,6 +322,27 @@ def test_an_error_in_the_middle_of_a_call_is_told(capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert out == "good "
     assert err == "InvalidRequestError: It broke. Mend it.\n"
+
+
+def test_a_fallback_is_said_once_in_each_output(capsys: pytest.CaptureFixture[str]) -> None:
+    class Falling(StandIn):
+        def stream(self, messages: list[dict[str, str]], **call: Any) -> Iterator[Event]:
+            warnings.warn("the draft broke", FallbackWarning, stacklevel=2)
+            yield TextDelta("end", "regenerated")
+            stats = CallStats(mode="parse", regenerated_tokens=1, fallback="the draft broke")
+            yield Generation("end", "", "stop", Usage(3, 1), stats, None, (), "", "", "end")
+
+    opener: Callable[..., Any] = Falling
+    for option in ([], ["--stream"], ["--json"]):
+        assert main(["run", "q", "--demo", *option], open_engine=opener) == 0
+        out, err = capsys.readouterr()
+        assert (out + err).count("the draft broke") == 1
+
+
+def test_one_model_alone_needs_no_draft(opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["run", "q", "--target", "t", "--mode", "target", "--json"]
+    assert main(argv, open_engine=opened) == 0
+    assert opened[0].args.draft is None
 
 
 def test_demo_prints_the_two_folders(

