@@ -12,7 +12,7 @@ from parse_engine.config import ParseConfig
 from parse_engine.errors import FallbackWarning
 from parse_engine.request import Request
 from parse_engine.stats import CallStats
-from parse_engine.types import Draft
+from parse_engine.types import Draft, Verdicts
 from parse_engine.verify import Checked
 
 
@@ -44,16 +44,21 @@ class Speculation:
         return self.draft.ids[: self.checked.verdicts.token_ends[self.accepted]]
 
     @property
+    def verdicts(self) -> Verdicts | None:
+        """What acceptance was decided by; None where it was not."""
+        return self.checked.verdicts if self.checked and self.fallback is None else None
+
+    @property
     def is_answer(self) -> bool:
         """Whether the draft stays whole, and had come to its end."""
         draft = self.draft
         return draft is not None and draft.complete and len(self.accepted_ids) == len(draft.ids)
 
 
-def give_up(reason: str, draft: Draft | None = None) -> Speculation:
+def give_up(reason: str, draft: Draft | None = None, checked: Checked | None = None) -> Speculation:
     """Answer with the target alone, and say so."""
     warnings.warn(f"PARSE answered with the target alone: {reason}", FallbackWarning, stacklevel=2)
-    return Speculation(draft, fallback=reason)
+    return Speculation(draft, checked, fallback=reason)
 
 
 def call_stats(
@@ -66,7 +71,7 @@ def call_stats(
     """Put the figures of one call together."""
     drafted = len(found.draft.ids) if found.draft else 0
     accepted = len(found.accepted_ids)
-    verdicts = found.checked.verdicts.p_correct if found.checked else ()
+    verdicts = found.verdicts.p_correct if found.verdicts else ()
     alone = config.mode == "draft"
     return CallStats(
         mode=config.mode,
@@ -74,7 +79,7 @@ def call_stats(
         accepted_tokens=accepted,
         regenerated_tokens=0 if alone else len(written),
         accepted_fraction=accepted / drafted if drafted else 0.0,
-        prefixes=len(verdicts),
+        prefixes=len(found.checked.verdicts.ends) if found.checked else 0,
         full_verdict=verdicts[-1] if verdicts else None,
         accepted_verdict=verdicts[found.accepted] if found.accepted is not None else None,
         threshold=config.threshold,

@@ -40,7 +40,7 @@ from parse_engine.types import (
     Verdicts,
     Verified,
 )
-from parse_engine.verify import Checked, read_brief, verify
+from parse_engine.verify import Checked, check_finite, read_brief, verify
 from parse_engine.worker import Emit, aiterate, iterate
 from parse_engine.writing import Writer
 
@@ -183,7 +183,9 @@ class Engine:
         call = self._prepare(messages, {**options, "mode": "target", "verify_order": "all"})
         ids = self.target.encode(answer)
         draft = make_draft(self.target, ids, len(ids), complete=True)
-        return self._check(call, draft).verdicts
+        verdicts = self._check(call, draft).verdicts
+        check_finite(self.target, verdicts)
+        return verdicts
 
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
         """Check a call and render its prompt; no model runs before this is through."""
@@ -208,7 +210,8 @@ class Engine:
     def _answer(self, call: Call, emit: Emit) -> Generation:
         """Draft, verify, accept, regenerate: the paper's algorithm."""
         clock = Clock()
-        source: Source = "draft" if call.config.mode == "draft" else "regenerated"
+        alone = call.config.mode == "draft"
+        source: Source = "draft" if alone else "regenerated"
         writer = Writer(call.writer, call.prompt.text, call.request.stop, source, emit)
 
         found = Speculation()
@@ -239,11 +242,11 @@ class Engine:
             finish_reason="stop" if found.is_answer or writer.ended else "length",
             usage=Usage(len(call.prompt.ids), len(writer.token_ids)),
             stats=stats,
-            verdicts=found.checked.verdicts if found.checked else None,
+            verdicts=found.verdicts,
             token_ids=writer.token_ids,
-            draft_text=found.draft.text if found.draft else "",
+            draft_text=writer.written_text if alone else found.draft.text if found.draft else "",
             accepted_text=writer.accepted_text,
-            regenerated_text=writer.written_text,
+            regenerated_text="" if alone else writer.written_text,
         )
         record(stats)
         return generation
@@ -262,8 +265,12 @@ class Engine:
         try:
             with clock.stage("verify"):
                 checked = self._check(call, draft)
-        except (VerificationError, ContextOverflowError) as error:
+        except ContextOverflowError as error:
             return give_up(str(error), draft)
+        try:
+            check_finite(self.target, checked.verdicts)
+        except VerificationError as error:
+            return give_up(str(error), draft, checked)
         verdicts = checked.verdicts
         accepted = longest_valid_prefix(
             verdicts.p_correct, call.config.threshold, call.config.accept_rule

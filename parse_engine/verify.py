@@ -110,8 +110,6 @@ def verify(
 
     Raises
     ------
-    VerificationError
-        If a verdict is not a finite number.
     ContextOverflowError
         If the question does not fit behind the draft.
     """
@@ -221,13 +219,22 @@ def ask_judge(
     """
     logits = judge_logits(target, cache, brief, suffix_ids, ends)
     pair = logits[:, [labels.right_id, labels.wrong_id]].float()
-    p_correct = [float(p) for p in pair.softmax(dim=1)[:, 0]]
-    if not all(math.isfinite(p) for p in p_correct):
+    return [float(p) for p in pair.softmax(dim=1)[:, 0]]
+
+
+def check_finite(target: Model, verdicts: Verdicts) -> None:
+    """Refuse verdicts that are not numbers: nothing may be accepted by them.
+
+    Raises
+    ------
+    VerificationError
+        With what to try.
+    """
+    if not all(math.isfinite(p) for p in verdicts.p_correct):
         raise VerificationError(
-            f"The verdicts of {target.name} are not finite: {p_correct}.",
-            'Try judge_layout="quote", or dtype="float32".',
+            f"The verdicts of {target.name} are not finite: {verdicts.p_correct}.",
+            'Try judge_layout="quote", or load the target with dtype="float32".',
         )
-    return p_correct
 
 
 def judge_logits(

@@ -51,9 +51,9 @@ class Writer:
         for token in ids:
             self._ids.append(token)
             self._builder.push(token)
-        self.accepted_text = self._builder.text
-        if self.accepted_text:
-            self._show(self._answer.feed(self.accepted_text, "accepted"))
+        if self._builder.text:
+            self._show(self._answer.feed(self._builder.text, "accepted"))
+        self.accepted_text = self._answer.raw
         self.ended = self._answer.stopped
 
     def add(self, token: int) -> bool:

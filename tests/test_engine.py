@@ -18,6 +18,7 @@ from parse_engine import (
     Generation,
     ParseConfig,
     TextDelta,
+    VerificationError,
     Verified,
     parse_stats,
 )
@@ -409,8 +410,15 @@ def test_verdicts_that_are_not_finite_are_refused() -> None:
     broken = Model("broken", deepcopy(target.network), target.tokenizer)
     engine = Engine(broken, scripted(broken, TEXT))
     engine._brief.states[0][0].fill_(torch.nan)
-    with pytest.warns(FallbackWarning, match="not finite"):
+    with (
+        forward_log(broken) as log,
+        pytest.warns(FallbackWarning, match="not finite"),
+    ):
         answer = engine.generate(ASK, max_new_tokens=12)
+    assert sum(log) == answer.stats.target_tokens_processed
+    assert answer.verdicts is answer.stats.full_verdict is None
+    with pytest.raises(VerificationError, match="not finite"):
+        engine.verify(ASK, TEXT)
     assert answer.token_ids == greedy_alone(target, target.render(ASK).ids, 12)
     assert answer.stats.fallback is not None
 
