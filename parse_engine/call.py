@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from parse_engine.backends.model import Model, Prompt
 from parse_engine.clock import Clock
 from parse_engine.config import ParseConfig
-from parse_engine.errors import FallbackWarning
-from parse_engine.request import Request
+from parse_engine.errors import ContextOverflowError, FallbackWarning, InvalidRequestError
+from parse_engine.options import CallOptions, split_options
+from parse_engine.request import Request, check_request
 from parse_engine.stats import CallStats
-from parse_engine.types import Draft, Verdicts
+from parse_engine.types import Draft, Message, Verdicts
 from parse_engine.verify import Checked
 
 
@@ -53,6 +54,41 @@ class Speculation:
         """Whether the draft stays whole, and had come to its end."""
         draft = self.draft
         return draft is not None and draft.complete and len(self.accepted_ids) == len(draft.ids)
+
+
+def prepare(
+    messages: Sequence[Message],
+    options: CallOptions,
+    config: ParseConfig,
+    target: Model,
+    draft: Model | None,
+) -> Call:
+    """Check a call and render its prompt; no model runs before this is through.
+
+    Raises
+    ------
+    InvalidRequestError
+        If the messages or an option are wrong, or a draft model is needed and missing.
+    ContextOverflowError
+        If the prompt leaves no room for an answer.
+    """
+    writing, config = split_options(config, options)
+    request = check_request(messages, target.network.generation_config, **writing)
+    if config.mode != "target" and draft is None:
+        raise InvalidRequestError(
+            f"mode is {config.mode!r}, but the engine has no draft model.",
+            'Give draft=... when you load the engine, or mode="target".',
+        )
+    writer = draft if config.mode == "draft" and draft is not None else target
+    prompt = writer.render(request.messages, request.tools)
+    room = writer.context_window - len(prompt.ids)
+    if room < 1:
+        raise ContextOverflowError(
+            f"The prompt has {len(prompt.ids)} tokens; the context of {writer.name} "
+            f"holds {writer.context_window}.",
+            "Shorten the conversation, or use a model with a longer context.",
+        )
+    return Call(request, config, writer, prompt, min(request.max_new_tokens, room))
 
 
 def give_up(reason: str, draft: Draft | None = None, checked: Checked | None = None) -> Speculation:

@@ -13,7 +13,7 @@ from parse_engine.backends.check import check_packed_pass
 from parse_engine.backends.kinds import check_kind
 from parse_engine.backends.loading import LoadOptions, load, sources
 from parse_engine.backends.model import Model
-from parse_engine.call import Call, Speculation, call_stats, give_up
+from parse_engine.call import Call, Speculation, call_stats, give_up, prepare
 from parse_engine.clock import Clock
 from parse_engine.config import ParseConfig
 from parse_engine.cuts import cut_points
@@ -25,9 +25,8 @@ from parse_engine.errors import (
     VerificationError,
 )
 from parse_engine.judge import make_judge
-from parse_engine.options import CallOptions, split_options
+from parse_engine.options import CallOptions
 from parse_engine.regenerate import regenerate
-from parse_engine.request import check_request
 from parse_engine.stats import record
 from parse_engine.types import (
     Draft,
@@ -188,24 +187,7 @@ class Engine:
         return verdicts
 
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
-        """Check a call and render its prompt; no model runs before this is through."""
-        writing, config = split_options(self.config, options)
-        request = check_request(messages, self.target.network.generation_config, **writing)
-        if config.mode != "target" and self.draft is None:
-            raise InvalidRequestError(
-                f"mode is {config.mode!r}, but the engine has no draft model.",
-                'Give draft=... when you load the engine, or mode="target".',
-            )
-        writer = self.draft if config.mode == "draft" and self.draft else self.target
-        prompt = writer.render(request.messages, request.tools)
-        room = writer.context_window - len(prompt.ids)
-        if room < 1:
-            raise ContextOverflowError(
-                f"The prompt has {len(prompt.ids)} tokens; the context of {writer.name} "
-                f"holds {writer.context_window}.",
-                "Shorten the conversation, or use a model with a longer context.",
-            )
-        return Call(request, config, writer, prompt, min(request.max_new_tokens, room))
+        return prepare(messages, options, self.config, self.target, self.draft)
 
     def _answer(self, call: Call, emit: Emit) -> Generation:
         """Draft, verify, accept, regenerate: the paper's algorithm."""
