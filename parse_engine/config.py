@@ -79,10 +79,7 @@ class ParseConfig:
         check_choice("judge_layout", self.judge_layout, get_args(JudgeLayout))
         check_choice("verify_order", self.verify_order, get_args(VerifyOrder))
         check_choice("mode", self.mode, get_args(Mode))
-        if isinstance(self.cut_at, int):
-            check_count("cut_at", self.cut_at)
-        else:
-            check_choice("cut_at", self.cut_at, get_args(CutRule), "or a number of tokens")
+        check_cut_at(self.cut_at)
         if self.max_prefixes is not None:
             check_count("max_prefixes", self.max_prefixes)
         if self.max_draft_tokens is not None:
@@ -115,6 +112,14 @@ def check_count(name: str, value: Any) -> None:
     """Refuse a value that is not a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidRequestError(f"{name} is {value!r}.", "Give a whole number of at least 1.")
+
+
+def check_cut_at(value: Any) -> None:
+    """Refuse what is neither a rule for cutting nor a number of tokens."""
+    if isinstance(value, int):
+        check_count("cut_at", value)
+    else:
+        check_choice("cut_at", value, get_args(CutRule), "or a number of tokens")
 
 
 def check_labels(value: Any) -> tuple[str, str]:

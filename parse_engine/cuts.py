@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import get_args
 
-from parse_engine.config import CutRule, check_choice, check_count
+from parse_engine.config import CutRule, check_count, check_cut_at
 from parse_engine.json_cuts import json_ends
 from parse_engine.types import Cut, Draft
 
@@ -67,10 +66,7 @@ def cut_points(draft: Draft, cut_at: CutRule | int, max_prefixes: int) -> tuple[
         If ``cut_at`` or ``max_prefixes`` has a wrong type or value.
     """
     check_count("max_prefixes", max_prefixes)
-    if isinstance(cut_at, int):
-        check_count("cut_at", cut_at)
-    else:
-        check_choice("cut_at", cut_at, (*get_args(CutRule), "a number of tokens"))
+    check_cut_at(cut_at)
     if not draft.ids:
         return ()
     whole = Cut(len(draft.ids), len(draft.text))

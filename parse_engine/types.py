@@ -159,7 +159,8 @@ class Generation:
         The answer's token ids, reasoning included, end-of-turn token left out.
     draft_text, accepted_text, regenerated_text : str
         The whole draft, the part of it that stayed, and what the target wrote after it, as the
-        models wrote them, reasoning included. Rejected draft text never is answer text.
+        models wrote them, reasoning included. Rejected draft text never is answer text. In mode
+        ``draft`` the answer is the draft.
     """
 
     text: str
@@ -172,6 +173,12 @@ class Generation:
     draft_text: str = field(repr=False)
     accepted_text: str = field(repr=False)
     regenerated_text: str = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what was kept, rejected and rewritten."""
+        from parse_engine.view import generation_html
+
+        return generation_html(self)
 
 
 Event = DraftProgress | Verified | TextDelta | Generation

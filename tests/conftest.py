@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import torch
 
 from parse_engine.backends.model import Model
@@ -21,3 +22,7 @@ def forward_log(model: Model) -> Iterator[list[int]]:
         yield log
     finally:
         handle.remove()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--humaneval", help="HumanEval items, one JSON object a line")

@@ -1,0 +1,1 @@
+"""Measurements: how much faster, and at what price."""
