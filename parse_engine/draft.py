@@ -55,7 +55,9 @@ def write_draft(
 
     def on_token(token: int) -> bool:
         on_progress(len(builder.char_ends) + 1)
-        answer.feed("" if token in eos_ids else builder.push(token), "draft")
+        if token in eos_ids:
+            return True
+        answer.feed(builder.push(token), "draft")
         return answer.stopped
 
     ids = model.write(

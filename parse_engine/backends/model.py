@@ -189,7 +189,8 @@ class Model:
         sampling : Sampling
             How to choose the next token.
         on_token : callable
-            Called with each new token id; returns whether to stop. What it raises ends the writing.
+            Called with each new token id; returns whether it is the last. What it raises ends the
+            writing.
         cache : Cache, optional
             Keys and values of the beginning of ``ids``; at least the last id must be missing.
 
@@ -225,10 +226,14 @@ class Model:
 
 
 class _TokenWatch(StoppingCriteria):
-    """Hands each new token to a callback, which says whether to stop."""
+    """Hands each new token to a callback, which says whether to stop.
+
+    Where ``generate`` looks at this a step late (on mps), the token after the last is not reported.
+    """
 
     def __init__(self, on_token: Callable[[int], bool]) -> None:
         self.on_token = on_token
+        self.stopped = False
 
     def __call__(
         self,
@@ -236,7 +241,7 @@ class _TokenWatch(StoppingCriteria):
         scores: torch.FloatTensor,  # noqa: ARG002 - the base class's signature
         **kwargs: Any,  # noqa: ARG002
     ) -> torch.BoolTensor:
-        stop = self.on_token(int(input_ids[0, -1]))
-        done = torch.full((1,), stop, dtype=torch.bool, device=input_ids.device)
+        self.stopped = self.stopped or self.on_token(int(input_ids[0, -1]))
+        done = torch.full((1,), self.stopped, dtype=torch.bool, device=input_ids.device)
         assert isinstance(done, torch.Tensor)
         return done  # type: ignore[return-value]
