@@ -2,199 +2,211 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 from weakref import WeakValueDictionary
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
+from parse_engine.backends.hub import find, said
 from parse_engine.backends.model import Model
-from parse_engine.errors import InvalidRequestError, ModelNotFoundError, UnsupportedModelError
+from parse_engine.backends.source import WAYS_OUT, LoadOptions, ModelSource, locate, sources
+from parse_engine.errors import (
+    InvalidRequestError,
+    ModelNotFoundError,
+    ParseError,
+    UnsupportedModelError,
+)
 
-
-@dataclass(frozen=True, kw_only=True)
-class ModelSource:
-    """Which model to load, and how.
-
-    Parameters
-    ----------
-    model : str or Path
-        Hub id, local folder, ``.gguf`` file, or ``org/name/file.gguf`` on the hub.
-    dtype : str or torch.dtype
-        Such as "bfloat16"; "auto" is the checkpoint's own.
-    device_map : str, dict, optional
-        Where the layers go, as accelerate takes it; "auto" fills the accelerators there are.
-    quantization_config : transformers quantization config, optional
-        For example ``BitsAndBytesConfig(load_in_4bit=True)``.
-    revision : str, optional
-        Branch, tag or commit on the hub.
-    local_files_only : bool
-        Make no network call at all.
-    attn_implementation : str, optional
-        "sdpa" or "eager" for a target; unset, transformers chooses.
-    chat_template_kwargs : mapping, optional
-        Extra arguments of the chat template, such as ``{"enable_thinking": False}``.
-    trust_remote_code : bool
-        Run code that comes with the model. Never done unless asked for.
-    """
-
-    model: str | Path
-    dtype: Any = "auto"
-    device_map: Any = "auto"
-    quantization_config: Any = None
-    revision: str | None = None
-    local_files_only: bool = False
-    attn_implementation: str | None = None
-    chat_template_kwargs: Mapping[str, Any] | None = None
-    trust_remote_code: bool = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.model, str | Path) or not str(self.model).strip():
-            raise InvalidRequestError(
-                f"The model is {self.model!r}.",
-                "Give a hub id, a local folder, or a .gguf file.",
-            )
-
-
-class LoadOptions(TypedDict, total=False):
-    """Loading settings of the target, and of the draft model with the prefix ``draft_``."""
-
-    dtype: Any
-    device_map: Any
-    quantization_config: Any
-    revision: str | None
-    local_files_only: bool
-    attn_implementation: str | None
-    chat_template_kwargs: Mapping[str, Any] | None
-    trust_remote_code: bool
-    draft_dtype: Any
-    draft_device_map: Any
-    draft_quantization_config: Any
-    draft_revision: str | None
-    draft_local_files_only: bool
-    draft_attn_implementation: str | None
-    draft_chat_template_kwargs: Mapping[str, Any] | None
-    draft_trust_remote_code: bool
-
-
-INHERITED = ("dtype", "device_map", "local_files_only", "chat_template_kwargs")
-
-
-def sources(
-    target: str | Path, draft: str | Path | None, options: LoadOptions
-) -> tuple[ModelSource, ModelSource | None]:
-    """Sort loading settings by model; where unset, the draft model follows the target in some.
-
-    Raises
-    ------
-    InvalidRequestError
-        If a setting is unknown.
-    """
-    known = LoadOptions.__annotations__
-    for name in options:
-        if name not in known:
-            raise InvalidRequestError(
-                f"There is no loading setting {name!r}.", f"The settings are: {', '.join(known)}."
-            )
-    given: dict[str, Any] = dict(options)
-    prefix = "draft_"
-    ours = {name: value for name, value in given.items() if not name.startswith(prefix)}
-    theirs = {name: ours[name] for name in INHERITED if name in ours}
-    theirs |= {n.removeprefix(prefix): v for n, v in given.items() if n.startswith(prefix)}
-    return (
-        ModelSource(model=target, **ours),
-        ModelSource(model=draft, **theirs) if draft is not None else None,
-    )
-
+__all__ = ["LoadOptions", "ModelSource", "load", "locate", "sources"]
 
 _networks: WeakValueDictionary[str, PreTrainedModel] = WeakValueDictionary()
 _loading = threading.Lock()
 
+PICKLED = (
+    "Pickled weights are not read, for they can run code: use another version of the model, or "
+    "save it as safetensors with model.save_pretrained(folder)."
+)
+DAMAGED = "The model looks incomplete or damaged: fetch or save it again."
+TOKENIZER_FILES = (
+    "It needs the tokenizer's files, such as tokenizer.json and tokenizer_config.json, beside "
+    "config.json: tokenizer.save_pretrained(folder) writes them."
+)
+
 
 def load(source: ModelSource) -> Model:
-    """Load a model, or share it with another engine that has it already.
+    """Load a model, or share its weights with another engine that has them already.
 
     Raises
     ------
     ModelNotFoundError
         If there is no such model, or it cannot be reached.
     UnsupportedModelError
-        If it cannot be loaded safely.
+        If it cannot be loaded, or not safely.
     """
-    location, gguf_file = locate(source)
+    place, gguf_file = locate(source.model)
     common: dict[str, Any] = {
-        "revision": source.revision or "main",
         "local_files_only": source.local_files_only,
         "trust_remote_code": source.trust_remote_code,
     }
     if gguf_file is not None:
         common["gguf_file"] = gguf_file
+        if source.quantization_config is None:
+            # packed weights would compute in kernels that are fetched from the hub
+            dtype = torch.bfloat16 if source.dtype == "auto" else source.dtype
+            unpacked = GgufConfig(dequantize=True)
+            source = replace(source, dtype=dtype, quantization_config=unpacked)
+    if not Path(place).is_dir():
+        place, common["revision"] = find(
+            place,
+            gguf_file or "config.json",
+            source.revision,
+            local_files_only=source.local_files_only,
+        )
+    elif source.revision is not None:
+        raise InvalidRequestError(
+            f"revision is {source.revision!r}, but {source.model} is on this machine.",
+            "Leave revision unset: it chooses among the versions on the hub.",
+        )
+    if Path(place).is_dir() and gguf_file is None:
+        _check_folder(Path(place))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(location, **common)
-        with _loading:  # two engines that start together load the same weights once
-            key = _key(source)
-            network = _networks.get(key)
-            if network is None:
-                network = _networks[key] = AutoModelForCausalLM.from_pretrained(
-                    location,
-                    dtype=source.dtype,
-                    device_map=source.device_map,
-                    quantization_config=source.quantization_config,
-                    attn_implementation=source.attn_implementation,
-                    use_safetensors=None if gguf_file else True,
-                    **common,
-                )
-                network.eval()  # type: ignore[no-untyped-call]
-    except OSError as error:
-        raise _not_found(source, error) from error
-    except (ValueError, ImportError) as error:
-        raise UnsupportedModelError(
-            f"{source.model} could not be loaded: {error}",
-            "See the loading settings: dtype, device_map, quantization_config, trust_remote_code.",
+        tokenizer = AutoTokenizer.from_pretrained(place, **common)
+    except Exception as error:  # a damaged file makes it raise whatever there is
+        raise _failure(
+            source,
+            f"The tokenizer of {source.model} could not be loaded",
+            error,
+            DAMAGED if gguf_file else TOKENIZER_FILES,
         ) from error
+    if len(tokenizer) < 16:  # from no files transformers makes one of special tokens only
+        raise ModelNotFoundError(f"{source.model} has no tokenizer.", TOKENIZER_FILES)
+    with _loading:  # two engines that start together load the same weights once
+        key = _key(source, place, common)
+        network = _networks.get(key)
+        if network is None:
+            network = _networks[key] = _read_weights(source, place, common)
     return Model(str(source.model), network, tokenizer, dict(source.chat_template_kwargs or {}))
 
 
-def _key(source: ModelSource) -> str:
+def _read_weights(source: ModelSource, place: str, common: Mapping[str, Any]) -> PreTrainedModel:
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            place,
+            dtype=source.dtype,
+            device_map=source.device_map,
+            # transformers writes into it, and it is the caller's
+            quantization_config=copy.deepcopy(source.quantization_config),
+            attn_implementation=source.attn_implementation,
+            use_safetensors=None if "gguf_file" in common else True,
+            ignore_mismatched_sizes=True,  # reported, and refused below with their names
+            output_loading_info=True,
+            **common,
+        )
+    except Exception as error:  # as above
+        problem = f"{source.model} could not be loaded"
+        raise _failure(source, problem, error, _hint(error)) from error
+    network, report = loaded
+    assert isinstance(network, PreTrainedModel)
+    _check_weights(str(source.model), network, report)
+    if network.device.type == "meta":
+        raise UnsupportedModelError(
+            f"{source.model} with device_map={source.device_map!r} has its first layer on disk.",
+            "Keep the embeddings on a device; later layers may be on disk.",
+        )
+    return network
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that is no model, or whose weights are pickled and could run code."""
+    if not (folder / "config.json").is_file():
+        raise ModelNotFoundError(f"The folder {folder} has no config.json.", WAYS_OUT)
+    if any(folder.glob("*.safetensors")):
+        return
+    pickled = sorted(p.name for pattern in ("*.bin", "*.pt", "*.pth") for p in folder.glob(pattern))
+    if pickled:
+        raise UnsupportedModelError(
+            f"{folder} has its weights in {pickled[0]} only, and no safetensors.", PICKLED
+        )
+    raise ModelNotFoundError(f"The folder {folder} has no weights (*.safetensors).", WAYS_OUT)
+
+
+def _check_weights(name: str, network: PreTrainedModel, report: Mapping[str, Any]) -> None:
+    """Refuse a network that has not all its weights from the checkpoint: the rest are random.
+
+    Weights that the network has no place for are no harm where they belong to a part that it does
+    not have, such as an image encoder or heads that predict further tokens. Inside a part that it
+    has, they say that the configuration describes another model. Quantized checkpoints bring
+    scales that transformers has no use for.
+    """
+    parts = {part for part, _ in network.named_modules()}
+    quantized = getattr(network, "hf_quantizer", None) is not None
+    faults = {
+        "missing": report["missing_keys"],
+        "of another shape": [key for key, *_ in report["mismatched_keys"]],
+        "left over": [
+            key
+            for key in report["unexpected_keys"]
+            if not quantized and ".".join(key.split(".")[:-1][:2]) in parts
+        ],
+    }
+    for fault, keys in faults.items():
+        if keys:
+            shown = sorted(keys)[:4] + (["..."] if len(keys) > 4 else [])
+            raise UnsupportedModelError(
+                f"The weights of {name} do not fit its config.json: "
+                f"{len(keys)} {fault} ({', '.join(shown)}).",
+                "Get checkpoint and config.json from the same model; it must be a whole causal "
+                "language model.",
+            )
+
+
+def _key(source: ModelSource, place: str, common: Mapping[str, Any]) -> str:
     """Name what decides about the weights; quantization configs compare by their settings."""
+    folder = Path(place)
+    files: list[tuple[str, int]] = []
+    if folder.is_dir():  # a model that was saved anew at the same place is another one
+        place = str(folder.resolve())
+        found = [folder / common["gguf_file"]] if "gguf_file" in common else folder.iterdir()
+        files = sorted((path.name, path.stat().st_mtime_ns) for path in found)
     quantization = source.quantization_config
     if hasattr(quantization, "to_dict"):
         quantization = quantization.to_dict()
-    model = Path(source.model).resolve() if Path(source.model).exists() else source.model
-    settings = (source.dtype, source.device_map, source.revision, source.attn_implementation)
-    return repr((str(model), *map(str, settings), quantization, source.trust_remote_code))
+    dtype = str(source.dtype).removeprefix("torch.")
+    settings = (source.device_map, source.attn_implementation, source.trust_remote_code)
+    where = (place, common.get("gguf_file"), common.get("revision"), files)
+    return repr((*where, dtype, *settings, quantization))
 
 
-def locate(source: ModelSource) -> tuple[str, str | None]:
-    """Return what ``from_pretrained`` is given: a folder or hub id, and the GGUF file in it."""
-    path = Path(source.model).expanduser()
-    if path.is_dir():
-        return str(path), None
-    if path.is_file():
-        if path.suffix == ".gguf":
-            return str(path.parent), path.name
-        raise ModelNotFoundError(
-            f"{source.model} is a file that is not a GGUF file.",
-            "Give a folder with config.json and safetensors, or a .gguf file.",
+def _failure(source: ModelSource, problem: str, error: Exception, hint: str) -> ParseError:
+    """Translate an error of the libraries that load a model."""
+    lines = str(error).strip().splitlines() or ["no reason given"]
+    text = f"{problem}: {type(error).__name__}: {said(Exception(lines[0]))}"
+    if isinstance(error, OSError) and not Path(source.model).expanduser().exists():
+        return ModelNotFoundError(text, f"{hint} {WAYS_OUT}")
+    return UnsupportedModelError(text, hint)
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return "Install what it names, or leave out the setting that needs it."
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return "Load it in 4 bits (quantization_config), or spread it (device_map='auto')."
+    if "trust_remote_code" in str(error):
+        return (
+            "This model brings its own code. With trust_remote_code=True it is run on this "
+            "machine: read it first. Models of a kind that transformers knows need none."
         )
-    name = str(source.model)
-    if name.endswith(".gguf") and name.count("/") == 2 and not name.startswith(("/", ".", "~")):
-        return name.rsplit("/", 1)[0], name.rsplit("/", 1)[1]
-    if name.startswith(("/", ".", "~")) or name.endswith(".gguf") or name.count("/") > 1:
-        raise ModelNotFoundError(f"There is no file or folder {name}.", "Check the path.")
-    return name, None
-
-
-def _not_found(source: ModelSource, error: OSError) -> ModelNotFoundError:
-    ways_out = (
-        "Give a local folder with config.json and safetensors, or a .gguf file; "
-        "or use the demo pair, which needs no hub: Engine.demo(), --demo on the command line."
-    )
-    where = "on this machine" if source.local_files_only else "on this machine or the model hub"
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-    return ModelNotFoundError(
-        f"The model {source.model} was not found {where} ({first_line})", ways_out
+    if isinstance(error, OSError) and "use_safetensors" in str(error):
+        return PICKLED
+    if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
+        return DAMAGED
+    return (
+        "See the loading settings: dtype, device_map, quantization_config, attn_implementation, "
+        "trust_remote_code."
     )
