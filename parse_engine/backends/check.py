@@ -1,54 +1,132 @@
-"""One check at load: the packed pass must give what separate passes give."""
+"""One check at load: the path that will be used must give what separate passes give."""
 
 from __future__ import annotations
+
+import logging
+from dataclasses import replace
 
 import torch
 from transformers import DynamicCache
 
+from parse_engine.backends.kinds import ALL_LAYERS, Plan
 from parse_engine.backends.model import Model
+from parse_engine.config import ParseConfig
 from parse_engine.errors import UnsupportedModelError
-from parse_engine.judge import Judge
-from parse_engine.verify import Brief, append_brief, judge_logits
+from parse_engine.judge import Judge, make_judge
+from parse_engine.verify import Ability, Brief, append_brief, judge_logits, read_brief, read_draft
 
 HEAD, DRAFT, ENDS = 5, 6, (6, 8, 11)
 # Largest difference of two logits that may be rounding, in standard deviations of the logits.
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3, torch.bfloat16: 0.3, torch.float16: 0.1}
 
 
-def check_packed_pass(target: Model, judge: Judge, brief: Brief) -> None:
-    """Compare the packed pass with one plain pass a prefix, on a few tokens.
+logger = logging.getLogger("parse_engine")
 
-    The plain pass needs no mask and no crop: the prefix is read alone, the brief appended, and the
-    suffix read causally. It cannot see windows or rope switches; those are recognized from the
-    configuration.
+
+def find_ability(target: Model, config: ParseConfig) -> Ability | UnsupportedModelError:
+    """Find out how a target can judge; where it cannot, return the error that says why.
+
+    Where it cannot judge in the way that is asked for, one line in the log says what is lost.
+    """
+    try:
+        judge = make_judge(target.tokenizer, config, target.template_kwargs)
+        ability = confirm(target, judge)
+    except UnsupportedModelError as error:
+        return error
+    plan = ability.plan
+    if plan.path == "fan_out" or (not plan.brief and config.judge_layout == "brief"):
+        logger.warning(
+            "%s (%s) judges on path %s in layout quote: %s.",
+            target.name,
+            target.network.config.model_type,
+            plan.path,
+            plan.why,
+        )
+    return ability
+
+
+def confirm(target: Model, judge: Judge) -> Ability:
+    """Take the best way to judge that gives what separate plain passes give, on a few tokens.
+
+    A few tokens cannot show windows or rope switches; those are recognized from the configuration.
 
     Raises
     ------
     UnsupportedModelError
-        If the two disagree.
+        If no way gives the right logits.
     """
+    plan = target.plan
+    trouble = plan.why
+    for attempt in _attempts(plan):
+        try:
+            brief = read_brief(target, judge) if attempt.brief else None
+            distance = _distance(target, attempt, judge, brief)
+        except Exception as error:  # noqa: BLE001 - what a model says to inputs it cannot take
+            trouble = f"in the check at load it failed with {type(error).__name__}: {error}"
+            continue
+        if distance <= TOLERANCE.get(target.network.dtype, 0.3):
+            return Ability(judge, replace(attempt, why=trouble), brief)
+        trouble = (
+            f"in the check at load, path {attempt.path} with layout "
+            f"{'brief' if attempt.brief else 'quote'} gave other logits than separate passes (they "
+            f"differ by {distance:.3g} standard deviations of the logits)"
+        )
+    raise UnsupportedModelError(
+        f"{target.name} ({target.network.config.model_type}) cannot judge prefixes: {trouble}.",
+        'Use another target, try dtype="float32" in case it is rounding, or use mode="target", '
+        "which answers with this model alone.",
+    )
+
+
+def _attempts(plan: Plan) -> list[Plan]:
+    """Return ways to judge, the best first."""
+    quote = replace(plan, brief=False)
+    fan_out = Plan("fan_out", brief=False, rope_switch=plan.rope_switch)
+    if plan.path == "fan_out":
+        return [plan]
+    return [plan, quote, fan_out] if plan.brief else [quote, fan_out]
+
+
+def _distance(target: Model, plan: Plan, judge: Judge, brief: Brief | None) -> float:
+    """Return the largest difference to separate passes, in standard deviations of the logits."""
     ids = _sample_ids(target, HEAD + DRAFT)
-    cache = DynamicCache()
-    target.forward(ids, cache)
-    packed = judge_logits(target, cache, brief, judge.suffix_ids, ENDS).float()
-    for row, end in zip(packed, ENDS, strict=True):
-        plain = plain_logits(target, brief, ids[:end], judge.suffix_ids).float()
-        distance = float((row - plain).abs().max() / plain.std())
-        if not distance <= TOLERANCE.get(target.network.dtype, 0.3):
-            raise UnsupportedModelError(
-                f"{target.name} ({target.network.config.model_type}) gives other verdicts in one "
-                f"packed pass than in separate passes (they differ by {distance:.3g} standard "
-                "deviations of the logits).",
-                "Use another target, or try dtype='float32' in case it is rounding.",
-            )
+    head, draft, suffix = ids[:HEAD], ids[HEAD:], judge.suffix_ids
+    reading = read_draft(target, plan, brief, head, draft, suffix, ENDS, signals=False)
+    found = reading.logits(ENDS)
+    pairs = [
+        (row, plain_logits(target, brief, ids[:end], judge.suffix_ids))
+        for row, end in zip(found, ENDS, strict=True)
+    ]
+    if brief is not None:
+        pairs.append(_shifted_logits(target, judge.brief_ids[:HEAD]))
+    return max(float((a.float() - b.float()).abs().max() / b.float().std()) for a, b in pairs)
+
+
+def _shifted_logits(target: Model, ids: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits after a text before the first position, and after the same text behind."""
+    before, behind = torch.arange(-len(ids), 0), torch.arange(len(ids))
+    first, second = (target.forward(ids, DynamicCache(), positions=p)[0] for p in (before, behind))
+    return first, second
 
 
 def plain_logits(
     target: Model, brief: Brief | None, prefix_ids: tuple[int, ...], suffix_ids: tuple[int, ...]
 ) -> torch.Tensor:
-    """Return the logits after one suffix by itself, shape [vocabulary]: the reference."""
+    """Return the logits after one suffix by itself, shape [vocabulary]: the reference.
+
+    Without a brief the model reads the whole text at once, as it would by itself. With one, the
+    brief is appended to the prefix's cache, and the suffix is read causally.
+    """
+    if brief is None:
+        ids = torch.tensor([[*prefix_ids, *suffix_ids]], device=target.network.device)
+        with torch.no_grad():
+            logits = target.network(input_ids=ids).logits[0, -1]
+        assert isinstance(logits, torch.Tensor)
+        return logits
     cache = DynamicCache()
     target.forward(prefix_ids, cache)
+    if set(target.plan.reaches) != {ALL_LAYERS} or target.plan.brief_reach is not None:
+        return judge_logits(target, cache, brief, suffix_ids, [len(prefix_ids)])[0]
     append_brief(cache, brief)
     start = len(prefix_ids)
     positions = torch.arange(start, start + len(suffix_ids))
