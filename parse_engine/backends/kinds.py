@@ -181,10 +181,10 @@ def _reaches(network: PreTrainedModel, config: PreTrainedConfig) -> dict[str, Re
         return {kind: known[kind] for kind in sorted(kinds)}
     if not kinds and getattr(config, "attention_chunk_size", None):
         return None
-    if kinds or not window:
-        return {ALL_LAYERS: Reach()}
-    # A window without a list of layers is in all of them, if the model's code knows windows at all.
-    return {ALL_LAYERS: Reach(window=window)} if _makes_windows(network) else None
+    # A window without a list of layers is in all of them, if the model's code knows windows at all:
+    # some Llama checkpoints carry the window of the Mistral that they were made from.
+    everywhere = window if not kinds and _makes_windows(network) else None
+    return {ALL_LAYERS: Reach(window=everywhere)}
 
 
 def _makes_windows(network: PreTrainedModel) -> bool:
