@@ -64,7 +64,8 @@ def confirm(target: Model, judge: Judge) -> Ability:
         except Exception as error:  # noqa: BLE001 - what a model says to inputs it cannot take
             trouble = f"in the check at load it failed with {type(error).__name__}: {error}"
             continue
-        if distance <= TOLERANCE.get(target.network.dtype, 0.3):
+        dtype = torch.float32 if plan.doubtful else target.network.dtype
+        if distance <= TOLERANCE.get(dtype, 0.3):
             return Ability(judge, replace(attempt, why=trouble), brief)
         trouble = (
             f"in the check at load, path {attempt.path} with layout "

@@ -18,6 +18,14 @@ Path = Literal["packed", "fan_out"]
 ATTENTION = ("sdpa", "eager")  # what takes a mask of our own; flash attention cannot
 FIXED_ROPE = ("default", "linear", "llama3", "yarn", "proportional", "mrope")
 MOVING_ROPE = ("dynamic", "longrope")  # frequencies follow the length of the text
+# Recurrent models that go on from a state with several tokens at once, tried in float32 one by one.
+# Others drop the state without a word, which half precision could hide behind its rounding.
+GOES_ON = (
+    *("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "olmo_hybrid"),
+    *("mamba2", "zamba2", "nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4"),
+    *("lfm2", "lfm2_moe", "lfm3", "lara_mini", "zaya"),
+)
+RECURRENT = ("linear_attention", "conv", "mamba", "hybrid", "hybrid_sliding")
 ALL_LAYERS = "all"  # one mask serves every layer
 
 
@@ -53,6 +61,8 @@ class Plan:
         Texts with more tokens get other rotary frequencies: no cache may cross this length.
     why : str
         Why not in the best way (packed, with a brief); empty where it is.
+    doubtful : bool
+        Whether the check at load must agree as closely as float32 does, to be believed.
     """
 
     path: Path = "packed"
@@ -60,6 +70,7 @@ class Plan:
     reaches: Mapping[str, Reach] = field(default_factory=lambda: {ALL_LAYERS: Reach()})
     rope_switch: int | None = None
     why: str = ""
+    doubtful: bool = False
 
     @property
     def brief_reach(self) -> int | None:
@@ -96,7 +107,9 @@ def plan_for(name: str, network: PreTrainedModel) -> Plan:
     if reason is None and reaches is None:
         reason = "it has layers whose attention is of a kind of its own"
     if reason is not None or reaches is None:
-        return Plan("fan_out", brief=False, rope_switch=switch, why=reason or "")
+        known = not _is_recurrent(network, config) or config.model_type in GOES_ON
+        why = reason or ""
+        return Plan("fan_out", brief=False, rope_switch=switch, why=why, doubtful=not known)
     reason = _quote_reason(network, config, reaches)
     return Plan("packed", reason is None, reaches, switch, reason or "")
 
@@ -132,7 +145,7 @@ def _refuse_unknown(name: str, network: PreTrainedModel, config: PreTrainedConfi
 def _fan_out_reason(network: PreTrainedModel, config: PreTrainedConfig) -> str | None:
     """Return why the packed pass is out of the question, None if it is not."""
     attention = config._attn_implementation
-    if getattr(network, "_is_stateful", False):
+    if _is_recurrent(network, config):
         return "it keeps a recurrent state, which cannot be cropped"
     if not getattr(network, "_supports_attention_backend", False):
         return "its attention has rules of its own, which a mask does not override"
@@ -142,9 +155,12 @@ def _fan_out_reason(network: PreTrainedModel, config: PreTrainedConfig) -> str |
         return "its positions cannot be set"
     if getattr(config, "alibi", False):
         return "its attention is biased by the distance in the cache"
-    if config.is_heterogeneous:
-        return "its layers are configured one by one"
     return None
+
+
+def _is_recurrent(network: PreTrainedModel, config: PreTrainedConfig) -> bool:
+    kinds = set(getattr(config, "layer_types", None) or ())
+    return getattr(network, "_is_stateful", False) or bool(kinds & set(RECURRENT))
 
 
 def _quote_reason(
@@ -169,13 +185,17 @@ def _quote_reason(
 def _reaches(network: PreTrainedModel, config: PreTrainedConfig) -> dict[str, Reach] | None:
     """Return how far each kind of layer sees; None where there are kinds that we do not know."""
     kinds = set(getattr(config, "layer_types", None) or ())
-    window = getattr(config, "sliding_window", None)
+    # some models have a configuration a layer, which may hold a window or not
+    windows = {getattr(layer, "sliding_window", None) for layer in config.per_layer_config}
+    window = max((w for w in windows if w), default=None)
     known = {
         "full_attention": Reach(),
         "sliding_attention": Reach(window=window),
         "chunked_attention": Reach(chunk=getattr(config, "attention_chunk_size", None)),
     }
-    if not kinds <= set(known) or ("sliding_attention" in kinds and not window):
+    if not kinds <= set(known) or len(windows - {None}) > 1:
+        return None
+    if "sliding_attention" in kinds and not window:
         return None
     if kinds - {"full_attention"}:
         return {kind: known[kind] for kind in sorted(kinds)}
