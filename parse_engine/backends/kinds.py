@@ -153,6 +153,8 @@ def _fan_out_reason(network: PreTrainedModel, config: PreTrainedConfig) -> str |
         return f'attn_implementation="{attention}" takes no mask of our own ("sdpa" does)'
     if "position_ids" not in inspect.signature(network.forward).parameters:
         return "its positions cannot be set"
+    if getattr(config, "attn_temperature_tuning", False):
+        return "its attention is scaled by places in the cache"
     if getattr(config, "alibi", False):
         return "its attention is biased by the distance in the cache"
     return None
@@ -172,8 +174,7 @@ def _quote_reason(
     cache = getattr(generation, "cache_implementation", None) if generation else None
     if not ropes:
         return "its positions are not rotary, and there are none before the first"
-    scaled = getattr(config, "attn_temperature_tuning", False)
-    if scaled or any("llama_4_scaling_beta" in rope for rope in ropes):
+    if any("llama_4_scaling_beta" in rope for rope in ropes):
         return "its attention is scaled by position, and there is no scale before the first"
     if any(reach.chunk is not None for reach in reaches.values()):
         return "its attention works in chunks"
