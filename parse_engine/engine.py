@@ -38,7 +38,7 @@ from parse_engine.types import (
     Verified,
 )
 from parse_engine.verdicts import check_finite
-from parse_engine.verify import Ability, Checked
+from parse_engine.verify import Ability
 from parse_engine.worker import Emit, aiterate, iterate
 from parse_engine.writing import Writer
 
@@ -198,7 +198,7 @@ class Engine:
         call = self._prepare(messages, {**options, "mode": "target", "verify_order": "all"})
         ids = self.target.encode(answer)
         draft = make_draft(self.target, ids, len(ids), complete=True)
-        verdicts = self._check(call, draft).verdicts
+        verdicts = judge_draft(self.target, self._able(), call, draft).verdicts
         check_finite(self.target, verdicts)
         return verdicts
 
@@ -259,6 +259,9 @@ class Engine:
 
     def _speculate(self, call: Call, emit: Emit, clock: Clock) -> Speculation:
         """Draft, verify, accept. What fails here costs speed, never the answer."""
+        lost_cause = self._able().lost_cause(len(call.prompt.ids))
+        if lost_cause is not None:
+            return give_up(lost_cause)
         try:
             with clock.stage("draft"):
                 draft = self._draft(call, emit)
@@ -270,7 +273,7 @@ class Engine:
             return give_up("the draft model wrote nothing")
         try:
             with clock.stage("verify"):
-                checked = self._check(call, draft)
+                checked = judge_draft(self.target, self._able(), call, draft)
         except ContextOverflowError as error:
             return give_up(str(error), draft)
         try:
@@ -295,6 +298,3 @@ class Engine:
             lambda tokens: emit(DraftProgress(tokens)),
             same_tokenizer=self._same_tokenizer,
         )
-
-    def _check(self, call: Call, draft: Draft) -> Checked:
-        return judge_draft(self.target, self._able(), call, draft)

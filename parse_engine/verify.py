@@ -61,6 +61,16 @@ class Ability:
     plan: Plan
     brief: Brief | None
 
+    def lost_cause(self, tokens: int) -> str | None:
+        """Return why no draft after a prompt of so many tokens can be judged, None if one may."""
+        switch = self.plan.rope_switch
+        if switch is None or tokens < switch:
+            return None
+        return (
+            f"the prompt has {tokens} tokens; from {switch} on the target's rotary frequencies are "
+            "others, and nothing that was read before can be used"
+        )
+
     def brief_for(self, tokens: int) -> Brief | None:
         """Return the brief if it can be seen from the end of so many tokens and a suffix.
 
