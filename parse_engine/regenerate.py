@@ -64,7 +64,7 @@ def count_positions(network: PreTrainedModel) -> Iterator[list[int]]:
     thread = threading.get_ident()
 
     def count(module: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001 - as torch calls it
-        if threading.get_ident() == thread:
+        if threading.get_ident() == thread and kwargs.get("input_ids") is not None:
             counts.append(kwargs["input_ids"].shape[1])
 
     handle = network.register_forward_pre_hook(count, with_kwargs=True)

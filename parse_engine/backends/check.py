@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from transformers import DynamicCache
 
-from parse_engine.backends.kinds import ALL_LAYERS, Plan
+from parse_engine.backends.kinds import Plan, Reach
 from parse_engine.backends.model import Model
 from parse_engine.config import ParseConfig
 from parse_engine.errors import UnsupportedModelError
@@ -90,17 +90,22 @@ def _attempts(plan: Plan) -> list[Plan]:
 
 def _distance(target: Model, plan: Plan, judge: Judge, brief: Brief | None) -> float:
     """Return the largest difference to separate passes, in standard deviations of the logits."""
+    # With windows a brief's reference needs a mask too: then the mask is checked without a brief.
+    shown = [None, brief] if brief is not None and _has_windows(plan) else [brief]
     ids = _sample_ids(target, HEAD + DRAFT)
     head, draft, suffix = ids[:HEAD], ids[HEAD:], judge.suffix_ids
-    reading = read_draft(target, plan, brief, head, draft, suffix, ENDS, signals=False)
-    found = reading.logits(ENDS)
-    pairs = [
-        (row, plain_logits(target, brief, ids[:end], judge.suffix_ids))
-        for row, end in zip(found, ENDS, strict=True)
-    ]
+    pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for one in shown:
+        reading = read_draft(target, plan, one, head, draft, suffix, ENDS, signals=False)
+        plain = [plain_logits(target, one, ids[:end], suffix) for end in ENDS]
+        pairs += zip(reading.logits(ENDS), plain, strict=True)
     if brief is not None:
         pairs.append(_shifted_logits(target, judge.brief_ids[:HEAD]))
     return max(float((a.float() - b.float()).abs().max() / b.float().std()) for a, b in pairs)
+
+
+def _has_windows(plan: Plan) -> bool:
+    return any(reach != Reach() for reach in plan.reaches.values())
 
 
 def _shifted_logits(target: Model, ids: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,7 +121,8 @@ def plain_logits(
     """Return the logits after one suffix by itself, shape [vocabulary]: the reference.
 
     Without a brief the model reads the whole text at once, as it would by itself. With one, the
-    brief is appended to the prefix's cache, and the suffix is read causally.
+    brief is appended to the prefix's cache, and the suffix is read causally; only where layers
+    have windows that takes a mask.
     """
     if brief is None:
         ids = torch.tensor([[*prefix_ids, *suffix_ids]], device=target.network.device)
@@ -126,7 +132,7 @@ def plain_logits(
         return logits
     cache = DynamicCache()
     target.forward(prefix_ids, cache)
-    if set(target.plan.reaches) != {ALL_LAYERS} or target.plan.brief_reach is not None:
+    if _has_windows(target.plan):
         return judge_logits(target, cache, brief, suffix_ids, [len(prefix_ids)])[0]
     append_brief(cache, brief)
     start = len(prefix_ids)

@@ -18,12 +18,13 @@ Path = Literal["packed", "fan_out"]
 ATTENTION = ("sdpa", "eager")  # what takes a mask of our own; flash attention cannot
 FIXED_ROPE = ("default", "linear", "llama3", "yarn", "proportional", "mrope")
 MOVING_ROPE = ("dynamic", "longrope")  # frequencies follow the length of the text
-# Recurrent models that go on from a state with several tokens at once, tried in float32 one by one.
-# Others drop the state without a word, which half precision could hide behind its rounding.
+# Models with layers of kinds of their own that go on from a cache with several tokens at once, tried
+# in float32 one by one. Others may drop a state without a word, which half precision could hide
+# behind its rounding.
 GOES_ON = (
     *("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "olmo_hybrid"),
     *("mamba2", "zamba2", "nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4"),
-    *("lfm2", "lfm2_moe", "lfm3", "lara_mini", "zaya"),
+    *("lfm2", "lfm2_moe", "lfm3", "lara_mini", "zaya", "deepseek_v32", "glm_moe_dsa", "axk2"),
 )
 RECURRENT = ("linear_attention", "conv", "mamba", "hybrid", "hybrid_sliding")
 ALL_LAYERS = "all"  # one mask serves every layer
@@ -107,9 +108,10 @@ def plan_for(name: str, network: PreTrainedModel) -> Plan:
     if reason is None and reaches is None:
         reason = "it has layers whose attention is of a kind of its own"
     if reason is not None or reaches is None:
-        known = not _is_recurrent(network, config) or config.model_type in GOES_ON
+        own_kinds = _is_recurrent(network, config) or reaches is None
+        doubtful = own_kinds and config.model_type not in GOES_ON
         why = reason or ""
-        return Plan("fan_out", brief=False, rope_switch=switch, why=why, doubtful=not known)
+        return Plan("fan_out", brief=False, rope_switch=switch, why=why, doubtful=doubtful)
     reason = _quote_reason(network, config, reaches)
     return Plan("packed", reason is None, reaches, switch, reason or "")
 
