@@ -18,8 +18,8 @@ Path = Literal["packed", "fan_out"]
 ATTENTION = ("sdpa", "eager")  # what takes a mask of our own; flash attention cannot
 FIXED_ROPE = ("default", "linear", "llama3", "yarn", "proportional", "mrope")
 MOVING_ROPE = ("dynamic", "longrope")  # frequencies follow the length of the text
-# Models with layers of kinds of their own that go on from a cache with several tokens at once, tried
-# in float32 one by one. Others may drop a state without a word, which half precision could hide
+# Models with layers of kinds of their own that go on from a cache with several tokens at once,
+# tried one by one in float32. Others may drop a state without a word, which half precision could hide
 # behind its rounding.
 GOES_ON = (
     *("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "olmo_hybrid"),
@@ -119,7 +119,7 @@ def plan_for(name: str, network: PreTrainedModel) -> Plan:
 def context_window(config: PreTrainedConfig) -> int:
     """Return the number of positions that a model was made for."""
     window = getattr(config, "max_position_embeddings", None)
-    if not window:  # a recurrent model, or one whose attention knows distances only
+    if not window or window < 0:  # a recurrent model, or one whose attention knows distances only
         return 1 << 20
     stretched = [r["factor"] for r in _rope_parameters(config) if r.get("rope_type") == "dynamic"]
     return int(window * max([1.0, *stretched]))
