@@ -19,8 +19,8 @@ ATTENTION = ("sdpa", "eager")  # what takes a mask of our own; flash attention c
 FIXED_ROPE = ("default", "linear", "llama3", "yarn", "proportional", "mrope")
 MOVING_ROPE = ("dynamic", "longrope")  # frequencies follow the length of the text
 # Models with layers of kinds of their own that go on from a cache with several tokens at once,
-# tried one by one in float32. Others may drop a state without a word, which half precision could hide
-# behind its rounding.
+# tried one by one in float32. Others may drop a state without a word, which half precision could
+# hide behind its rounding.
 GOES_ON = (
     *("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "olmo_hybrid"),
     *("mamba2", "zamba2", "nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4"),
