@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from parse_engine import bench
 from parse_engine.cli_args import DEFAULT_QUESTION, build_parser
 from parse_engine.cli_output import (
     Terminal,
@@ -64,9 +65,14 @@ def main(argv: Sequence[str] | None = None, *, open_engine: OpenEngine | None = 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a mark the encoding lacks is no reason to fail
             stream.reconfigure(errors="replace")
-    args = build_parser().parse_args(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        if arguments[:1] == ["bench"]:
+            return bench.main(arguments[1:])
+        args = build_parser().parse_args(arguments)
         return _command(args, _open_engine if open_engine is None else open_engine)
+    except ParseError as error:
+        return _complain(error)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
@@ -86,14 +92,18 @@ def _command(args: argparse.Namespace, open_engine: OpenEngine) -> int:
             warnings.simplefilter("ignore", FallbackWarning)
             commands[args.command](args, open_engine)
     except ParseError as error:
-        kind = type(error).__name__
-        if args.json:
-            print_json({"error": {"type": kind, "problem": error.problem, "hint": error.hint}})
-        print(f"{kind}: {error.problem} {error.hint}", file=sys.stderr)
-        return 1
+        return _complain(error, as_json=args.json)
     finally:
         sys.stdout.flush()
     return 0
+
+
+def _complain(error: ParseError, *, as_json: bool = False) -> int:
+    kind = type(error).__name__
+    if as_json:
+        print_json({"error": {"type": kind, "problem": error.problem, "hint": error.hint}})
+    print(f"{kind}: {error.problem} {error.hint}", file=sys.stderr)
+    return 1
 
 
 def _run(args: argparse.Namespace, open_engine: OpenEngine) -> None:

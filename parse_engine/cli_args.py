@@ -17,7 +17,7 @@ DEFAULT_QUESTION = (
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Describe the commands ``run``, ``compare``, ``verify`` and ``demo``."""
+    """Describe the commands; what follows ``bench`` has parsers of its own."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="PARSE: a small model drafts, a large one judges every prefix of the draft in "
@@ -55,6 +55,8 @@ def build_parser() -> argparse.ArgumentParser:
     for command in (run, compare, verify):
         _add_models(command)
         _add_settings(command)
+
+    commands.add_parser("bench", help="measure speed and cost; see bench --help")
 
     demo = _command(commands, "demo", "fetch the demo pair and print its two folders")
     demo.add_argument("--json", action="store_true", help="print one JSON object")

@@ -1,1 +1,30 @@
 """Measurements: how much faster, and at what price."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+USAGE = """usage: python -m parse_engine bench MEASUREMENT [options]
+
+measurements:
+  verify      what judging costs, beside plain passes of the same size
+  humaneval   PARSE beside the target alone on HumanEval items
+
+Each takes --help."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one measurement; returns the exit code of the process."""
+    name, rest = (argv[0], argv[1:]) if argv else ("--help", [])
+    if name == "verify":
+        from parse_engine.bench import verify
+
+        return verify.main(rest)
+    if name == "humaneval":
+        from parse_engine.bench import humaneval
+
+        return humaneval.main(rest)
+    asked = name in ("-h", "--help")
+    print(USAGE, file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2

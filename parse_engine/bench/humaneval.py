@@ -1,10 +1,9 @@
-"""PARSE beside the target alone on HumanEval items: ``python -m parse_engine.bench FILE``."""
+"""PARSE beside the target alone on HumanEval items: ``python -m parse_engine bench humaneval``."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import sys
 import time
@@ -13,33 +12,27 @@ from pathlib import Path
 from typing import Any
 
 from parse_engine.bench.code import CodeTask
+from parse_engine.bench.common import add_models, machine, open_engine
 from parse_engine.config import ParseConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Answer each item with PARSE and with the target alone, in turn, and compare."""
-    parser = argparse.ArgumentParser(prog="python -m parse_engine.bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m parse_engine bench humaneval", description=__doc__
+    )
     parser.add_argument("file", type=Path, help="HumanEval items, one JSON object a line")
-    parser.add_argument("--target", help="hub id, folder or .gguf file (default: the demo pair)")
-    parser.add_argument("--draft")
+    add_models(parser)
     parser.add_argument("--limit", type=int, default=12, help="number of items")
     parser.add_argument("--max-new-tokens", type=int, default=320)
     parser.add_argument("--threshold", type=float, default=ParseConfig().threshold)
     parser.add_argument("--verify-order", choices=("whole_first", "all"), default="whole_first")
     parser.add_argument("--out", type=Path, help="write one JSON object an item to this file")
     args = parser.parse_args(argv)
-    if bool(args.target) != bool(args.draft):
-        parser.error("give both --target and --draft, or neither for the demo pair")
-
     from tqdm import tqdm
 
-    from parse_engine.engine import Engine
-
     config = ParseConfig(threshold=args.threshold, verify_order=args.verify_order)
-    if args.target:
-        engine = Engine.from_pretrained(args.target, args.draft, config=config)
-    else:
-        engine = Engine.demo(config=config)
+    engine = open_engine(parser, args, config)
     lines = args.file.read_text(encoding="utf-8").splitlines()[: args.limit]
     tasks = [CodeTask.from_json(json.loads(line)) for line in lines]
     for mode in ("target", "draft"):  # warm up
@@ -110,21 +103,5 @@ def report(rows: Sequence[dict[str, Any]], config: ParseConfig) -> str:
     return "\n".join(lines)
 
 
-def machine() -> str:
-    """Return one line about the machine and the versions."""
-    import torch
-    import transformers
-
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-    return (
-        f"{device}, {torch.get_num_threads()} threads, Python {platform.python_version()}, "
-        f"torch {torch.__version__}, transformers {transformers.__version__}"
-    )
-
-
 def _mark(answer: dict[str, Any]) -> str:
     return "solved" if answer["passed"] else "failed"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
