@@ -21,6 +21,7 @@ from parse_engine.errors import (
     CallCancelledError,
     ContextOverflowError,
     InvalidRequestError,
+    UnsupportedModelError,
     VerificationError,
 )
 from parse_engine.options import CallOptions
@@ -69,9 +70,9 @@ class Engine:
         self.draft = draft
         self.config = config or ParseConfig()
         steady_rope(target, draft)
-        self._ability = find_ability(target, self.config)
-        if self.config.mode == "parse":
-            self._able()
+        self._found = find_ability(target, self.config)
+        if self.config.mode == "parse" and isinstance(self._found, UnsupportedModelError):
+            raise self._found
         self._same_tokenizer = draft is not None and tokenizers_equal(target, draft)
 
     @classmethod
@@ -114,24 +115,27 @@ class Engine:
         return cls.from_pretrained(pair.target, pair.draft, config=config, local_files_only=True)
 
     @property
+    def ability(self) -> Ability:
+        """How the target judges, and what it is asked; raises the error that says why it cannot."""
+        if isinstance(self._found, UnsupportedModelError):
+            raise self._found
+        return self._found
+
+    @property
     def path(self) -> str | None:
         """How prefixes are judged: ``packed`` or ``fan_out``; None where the target cannot."""
-        return self._ability.plan.path if isinstance(self._ability, Ability) else None
+        return self._found.plan.path if isinstance(self._found, Ability) else None
 
     @property
     def layout(self) -> str | None:
-        """Where the judge's instructions stand: ``brief`` or ``quote``; None where it cannot judge.
-
-        Where all layers have windows, long texts take ``quote``; each call's statistics say so.
-        """
-        if not isinstance(self._ability, Ability):
-            return None
-        return self.config.judge_layout if self._ability.plan.brief else "quote"
+        """Where the judge's instructions stand, ``brief`` or ``quote``; long texts may differ."""
+        found = self._found
+        return found.layout(self.config.judge_layout) if isinstance(found, Ability) else None
 
     @property
     def labels(self) -> tuple[str, str]:
         """The words whose probabilities the verdict compares."""
-        labels = self._able().judge.labels
+        labels = self.ability.judge.labels
         return labels.right, labels.wrong
 
     def generate(self, messages: Sequence[Message], **options: Unpack[CallOptions]) -> Generation:
@@ -198,19 +202,14 @@ class Engine:
         call = self._prepare(messages, {**options, "mode": "target", "verify_order": "all"})
         ids = self.target.encode(answer)
         draft = make_draft(self.target, ids, len(ids), complete=True)
-        verdicts = judge_draft(self.target, self._able(), call, draft).verdicts
+        verdicts = judge_draft(self.target, self.ability, call, draft).verdicts
         check_finite(self.target, verdicts)
         return verdicts
-
-    def _able(self) -> Ability:
-        if not isinstance(self._ability, Ability):
-            raise self._ability
-        return self._ability
 
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
         call = prepare(messages, options, self.config, self.target, self.draft)
         if call.config.mode == "parse":
-            self._able()
+            _ = self.ability  # raises where the target cannot judge, before any model runs
         return call
 
     def _answer(self, call: Call, emit: Emit) -> Generation:
@@ -259,7 +258,7 @@ class Engine:
 
     def _speculate(self, call: Call, emit: Emit, clock: Clock) -> Speculation:
         """Draft, verify, accept. What fails here costs speed, never the answer."""
-        lost_cause = self._able().lost_cause(len(call.prompt.ids))
+        lost_cause = self.ability.lost_cause(len(call.prompt.ids))
         if lost_cause is not None:
             return give_up(lost_cause)
         try:
@@ -273,7 +272,7 @@ class Engine:
             return give_up("the draft model wrote nothing")
         try:
             with clock.stage("verify"):
-                checked = judge_draft(self.target, self._able(), call, draft)
+                checked = judge_draft(self.target, self.ability, call, draft)
         except ContextOverflowError as error:
             return give_up(str(error), draft)
         try:

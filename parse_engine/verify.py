@@ -61,6 +61,10 @@ class Ability:
     plan: Plan
     brief: Brief | None
 
+    def layout(self, wanted: JudgeLayout) -> JudgeLayout:
+        """Return the layout that a short text is judged in."""
+        return "quote" if self.brief is None else wanted
+
     def lost_cause(self, tokens: int) -> str | None:
         """Return why no draft after a prompt of so many tokens can be judged, None if one may."""
         switch = self.plan.rope_switch

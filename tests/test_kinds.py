@@ -23,7 +23,8 @@ from tests.tiny_models import tiny_network
 from tests.tiny_tokenizers import chat_tokenizer
 
 CUTS = (1, 2, 7, 8, 23, 39, 40, 59, 60)
-NO_BRIEF = ("ministral3", "llama4_unscaled", "gpt2")
+SHORT_SIGHTED = ("mistral", "mistral_eager", "mixtral_windows")  # a window in every layer
+NO_BRIEF = ("ministral3", "llama4_unscaled", "gpt2", *SHORT_SIGHTED)
 
 
 def worst(rows: torch.Tensor, references: list[torch.Tensor]) -> float:
@@ -60,7 +61,7 @@ def test_path_and_layout_follow_from_the_configuration_and_pass_the_check(kind: 
     engine = Engine(kind_model(kind))
     assert engine.path == ("packed" if kind in PACKED else "fan_out")
     assert engine.layout == ("brief" if kind in PACKED and kind not in NO_BRIEF else "quote")
-    able = engine._able()
+    able = engine.ability
     assert bool(able.plan.why) == (engine.layout == "quote")
     assert (able.brief is not None) == (engine.layout == "brief")
 
@@ -69,7 +70,7 @@ def test_path_and_layout_follow_from_the_configuration_and_pass_the_check(kind: 
 @pytest.mark.parametrize("kind", KINDS)
 def test_layout_quote_equals_whole_texts_read_by_the_model_itself(kind: str, signals: bool) -> None:
     target = kind_model(kind)
-    able = Engine(target)._able()
+    able = Engine(target).ability
     head, draft, suffix = draft_ids(target, 30, 1), draft_ids(target, 60), able.judge.suffix_ids
     ends = [len(head) + cut for cut in CUTS]
 
@@ -87,7 +88,7 @@ def test_layout_quote_equals_whole_texts_read_by_the_model_itself(kind: str, sig
 @pytest.mark.parametrize("kind", [kind for kind in PACKED if kind not in NO_BRIEF])
 def test_layout_brief_equals_whole_texts_of_which_only_the_suffix_sees_the_brief(kind: str) -> None:
     target = kind_model(kind)
-    able = Engine(target)._able()
+    able = Engine(target).ability
     assert able.brief is not None
     assert able.judge.brief_hidden == 0
     head, draft, suffix = draft_ids(target, 30, 1), draft_ids(target, 60), able.judge.suffix_ids
@@ -115,8 +116,7 @@ def test_everything_rejected_is_what_the_target_alone_writes(kind: str, layout: 
     assert answer.token_ids == engine.generate(ASK, max_new_tokens=40, mode="target").token_ids
     assert sum(log) == answer.stats.target_tokens_processed
     assert answer.stats.path == engine.path
-    windowed = kind in ("mistral", "mistral_eager", "mixtral_windows")
-    assert answer.stats.judge_layout == ("quote" if windowed else engine.layout)
+    assert answer.stats.judge_layout == engine.layout
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,14 +147,14 @@ def test_part_accepted_is_what_the_target_alone_writes_after_it(kind: str) -> No
 def test_a_brief_that_no_layer_could_see_gives_way_to_layout_quote() -> None:
     target = kind_model("mistral_wide")
     engine = Engine(target, scripted(target, "so far " * 300), ParseConfig(threshold=0))
-    brief = engine._able().brief
+    brief = engine.ability.brief
     assert brief is not None
     short = engine.generate(ASK, max_new_tokens=40)
     long = engine.generate(ASK, max_new_tokens=600)
     assert short.stats.judge_layout == engine.layout == "brief"
     assert long.stats.judge_layout == "quote"
     # the last length at which the last suffix sees the first token of the brief
-    edge = 900 - brief.length - len(engine._able().judge.suffix_ids)
+    edge = 900 - brief.length - len(engine.ability.judge.suffix_ids)
     edge -= len(target.render(ASK).ids)
     for tokens, layout in ((edge, "brief"), (edge + 1, "quote")):
         at_edge = engine.generate(ASK, max_new_tokens=700, max_draft_tokens=tokens)
@@ -164,7 +164,7 @@ def test_a_brief_that_no_layer_could_see_gives_way_to_layout_quote() -> None:
 @pytest.mark.parametrize("kind", ["gemma3", "mistral", "qwen3_next"])
 def test_long_prompt_and_many_prefixes(kind: str) -> None:
     target = kind_model(kind)
-    able = Engine(target)._able()
+    able = Engine(target).ability
     suffix = able.judge.suffix_ids
     head = draft_ids(target, 8000, 3)  # rotary positions have no last one
     draft = draft_ids(target, 128, 4)
@@ -181,7 +181,7 @@ def test_long_prompt_and_many_prefixes(kind: str) -> None:
 
 
 def gemma_readings(target: Model) -> tuple[Any, list[int], list[torch.Tensor]]:
-    able = Engine(target)._able()
+    able = Engine(target).ability
     head, draft, suffix = draft_ids(target, 30, 1), draft_ids(target, 60), able.judge.suffix_ids
     ends = [len(head) + cut for cut in CUTS]
     references = [whole_text_logits(target, (*head, *draft[:cut], *suffix)) for cut in CUTS]
@@ -227,7 +227,7 @@ def test_the_check_at_load_notices_masks_that_do_not_arrive(
             patch.setattr(Model, "_attention_masks", lambda *given: None)
             engine = Engine(kind_model(kind))
         assert engine.path == "fan_out"
-        assert "other logits than separate passes" in engine._able().plan.why
+        assert "other logits than separate passes" in engine.ability.plan.why
 
 
 def test_a_cache_that_drops_what_left_the_window_cannot_be_cropped() -> None:
@@ -379,7 +379,12 @@ def test_encoders_are_refused() -> None:
 
 
 def test_one_line_at_load_says_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    for kind, said in (("qwen3_next", "recurrent"), ("gpt2", "not rotary"), ("gemma3", None)):
+    for kind, said in (
+        ("qwen3_next", "recurrent"),
+        ("gpt2", "not rotary"),
+        ("mistral", "too short"),
+        ("gemma3", None),
+    ):
         caplog.clear()
         Engine(kind_model(kind))
         lines = [record.getMessage() for record in caplog.records if record.name == "parse_engine"]

@@ -39,7 +39,7 @@ def fresh_network(kind: str) -> Any:
 def test_draft_that_crosses_the_switch_is_not_judged(kind: str) -> None:
     target = kind_model(kind)
     engine = Engine(target, scripted(target, TEXT), ParseConfig(threshold=0))
-    suffix, draft = len(engine._able().judge.suffix_ids), len(target.encode(TEXT))
+    suffix, draft = len(engine.ability.judge.suffix_ids), len(target.encode(TEXT))
     fits = ask(target, SWITCH - draft - suffix)
     assert engine.generate(fits, max_new_tokens=200).text == TEXT
     crosses = ask(target, SWITCH - draft - suffix + 1)

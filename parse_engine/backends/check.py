@@ -55,7 +55,10 @@ def confirm(target: Model, judge: Judge) -> Ability:
     UnsupportedModelError
         If no way gives the right logits.
     """
-    plan = target.plan
+    plan, reach = target.plan, target.plan.brief_reach
+    if plan.brief and reach is not None and reach <= len(judge.brief_ids) + len(judge.suffix_ids):
+        why = f"its windows of {reach} tokens are too short to see the judge's instructions"
+        plan = replace(plan, brief=False, why=why)
     trouble = plan.why
     for attempt in _attempts(plan):
         try:
