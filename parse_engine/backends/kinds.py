@@ -24,7 +24,8 @@ MOVING_ROPE = ("dynamic", "longrope")  # frequencies follow the length of the te
 GOES_ON = (
     *("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "olmo_hybrid"),
     *("mamba2", "zamba2", "nemotron_h", "granitemoehybrid", "falcon_h1", "deepseek_v4"),
-    *("lfm2", "lfm2_moe", "lfm3", "lara_mini", "zaya", "deepseek_v32", "glm_moe_dsa", "axk2"),
+    *("lfm2", "lfm2_moe", "lfm3", "lara_mini", "zaya", "deepseek_v32", "glm_moe_dsa"),
+    *("axk2", "hy_v4"),
 )
 RECURRENT = ("linear_attention", "conv", "mamba", "hybrid", "hybrid_sliding")
 ALL_LAYERS = "all"  # one mask serves every layer
