@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from parse_engine.backends.model import Model, Prompt
 from parse_engine.clock import Clock
 from parse_engine.config import ParseConfig
+from parse_engine.cuts import cut_points
 from parse_engine.errors import ContextOverflowError, FallbackWarning, InvalidRequestError
 from parse_engine.options import CallOptions, split_options
 from parse_engine.request import Request, check_request
 from parse_engine.stats import CallStats
 from parse_engine.types import Draft, Message, Verdicts
-from parse_engine.verify import Checked
+from parse_engine.verify import Ability, Checked, verify
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,15 @@ def prepare(
     return Call(request, config, writer, prompt, min(request.max_new_tokens, room))
 
 
+def judge_draft(target: Model, able: Ability, call: Call, draft: Draft) -> Checked:
+    """Cut a draft and let the target judge the prefixes."""
+    # as many questions as stay shorter, all together, than the draft
+    affordable = max(1, (len(draft.ids) - 1) // len(able.judge.suffix_ids))
+    cuts = cut_points(draft, call.config.cut_at, call.config.max_prefixes or affordable)
+    messages = call.request.messages
+    return verify(target, able, messages, call.prompt.ids, draft, cuts, call.config)
+
+
 def give_up(reason: str, draft: Draft | None = None, checked: Checked | None = None) -> Speculation:
     """Answer with the target alone, and say so."""
     warnings.warn(f"PARSE answered with the target alone: {reason}", FallbackWarning, stacklevel=2)
@@ -124,4 +134,6 @@ def call_stats(
         regenerate_s=clock.seconds["regenerated"],
         target_tokens_processed=0 if alone else processed,
         fallback=found.fallback,
+        path=found.checked.path if found.checked else None,
+        judge_layout=found.checked.layout if found.checked else None,
     )

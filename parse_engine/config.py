@@ -34,7 +34,8 @@ class ParseConfig:
     judge_layout : {"brief", "quote"}
         ``brief`` asks after the draft, on the cache that regeneration goes on with, and shows the
         instructions to the suffixes only. ``quote`` judges in a conversation of its own, with the
-        instructions before the draft, as the paper does.
+        instructions before the draft, as the paper does; so do targets that cannot do ``brief``,
+        and the statistics say which it was.
     verify_order : {"whole_first", "all"}
         Judge the whole draft alone first and the shorter prefixes only if it fails, or all at once.
     labels : tuple of (str, str), optional

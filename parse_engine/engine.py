@@ -9,22 +9,21 @@ from pathlib import Path
 from typing import Unpack
 
 from parse_engine.accept import longest_valid_prefix
-from parse_engine.backends.check import check_packed_pass
-from parse_engine.backends.kinds import check_kind
+from parse_engine.backends.check import find_ability
 from parse_engine.backends.loading import LoadOptions, load, sources
 from parse_engine.backends.model import Model
-from parse_engine.call import Call, Speculation, call_stats, give_up, prepare
+from parse_engine.backends.rope import steady_rope
+from parse_engine.call import Call, Speculation, call_stats, give_up, judge_draft, prepare
 from parse_engine.clock import Clock
 from parse_engine.config import ParseConfig
-from parse_engine.cuts import cut_points
 from parse_engine.draft import make_draft, tokenizers_equal, write_draft
 from parse_engine.errors import (
     CallCancelledError,
     ContextOverflowError,
     InvalidRequestError,
+    UnsupportedModelError,
     VerificationError,
 )
-from parse_engine.judge import make_judge
 from parse_engine.options import CallOptions
 from parse_engine.regenerate import regenerate
 from parse_engine.stats import record
@@ -39,7 +38,8 @@ from parse_engine.types import (
     Verdicts,
     Verified,
 )
-from parse_engine.verify import Checked, check_finite, read_brief, verify
+from parse_engine.verdicts import check_finite
+from parse_engine.verify import Ability
 from parse_engine.worker import Emit, aiterate, iterate
 from parse_engine.writing import Writer
 
@@ -59,7 +59,8 @@ class Engine:
     Raises
     ------
     UnsupportedModelError
-        If the target cannot judge prefixes in one packed pass; the message says why.
+        If the target cannot judge prefixes; the message says why. With ``mode="target"`` in the
+        config it is raised when prefixes are to be judged, and the target alone can be used.
     """
 
     def __init__(
@@ -68,10 +69,10 @@ class Engine:
         self.target = target
         self.draft = draft
         self.config = config or ParseConfig()
-        check_kind(target.name, target.network)
-        self._judge = make_judge(target.tokenizer, self.config, target.template_kwargs)
-        self._brief = read_brief(target, self._judge)
-        check_packed_pass(target, self._judge, self._brief)
+        steady_rope(target, draft)
+        self._found = find_ability(target, self.config)
+        if self.config.mode == "parse" and isinstance(self._found, UnsupportedModelError):
+            raise self._found
         self._same_tokenizer = draft is not None and tokenizers_equal(target, draft)
 
     @classmethod
@@ -114,9 +115,28 @@ class Engine:
         return cls.from_pretrained(pair.target, pair.draft, config=config, local_files_only=True)
 
     @property
+    def ability(self) -> Ability:
+        """How the target judges, and what it is asked; raises the error that says why it cannot."""
+        if isinstance(self._found, UnsupportedModelError):
+            raise self._found
+        return self._found
+
+    @property
+    def path(self) -> str | None:
+        """How prefixes are judged: ``packed`` or ``fan_out``; None where the target cannot."""
+        return self._found.plan.path if isinstance(self._found, Ability) else None
+
+    @property
+    def layout(self) -> str | None:
+        """Where the judge's instructions stand, ``brief`` or ``quote``; long texts may differ."""
+        found = self._found
+        return found.layout(self.config.judge_layout) if isinstance(found, Ability) else None
+
+    @property
     def labels(self) -> tuple[str, str]:
         """The words whose probabilities the verdict compares."""
-        return self._judge.labels.right, self._judge.labels.wrong
+        labels = self.ability.judge.labels
+        return labels.right, labels.wrong
 
     def generate(self, messages: Sequence[Message], **options: Unpack[CallOptions]) -> Generation:
         """Answer a conversation.
@@ -182,12 +202,15 @@ class Engine:
         call = self._prepare(messages, {**options, "mode": "target", "verify_order": "all"})
         ids = self.target.encode(answer)
         draft = make_draft(self.target, ids, len(ids), complete=True)
-        verdicts = self._check(call, draft).verdicts
+        verdicts = judge_draft(self.target, self.ability, call, draft).verdicts
         check_finite(self.target, verdicts)
         return verdicts
 
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
-        return prepare(messages, options, self.config, self.target, self.draft)
+        call = prepare(messages, options, self.config, self.target, self.draft)
+        if call.config.mode == "parse":
+            _ = self.ability  # raises where the target cannot judge, before any model runs
+        return call
 
     def _answer(self, call: Call, emit: Emit) -> Generation:
         """Draft, verify, accept, regenerate: the paper's algorithm."""
@@ -235,6 +258,9 @@ class Engine:
 
     def _speculate(self, call: Call, emit: Emit, clock: Clock) -> Speculation:
         """Draft, verify, accept. What fails here costs speed, never the answer."""
+        lost_cause = self.ability.lost_cause(len(call.prompt.ids))
+        if lost_cause is not None:
+            return give_up(lost_cause)
         try:
             with clock.stage("draft"):
                 draft = self._draft(call, emit)
@@ -246,7 +272,7 @@ class Engine:
             return give_up("the draft model wrote nothing")
         try:
             with clock.stage("verify"):
-                checked = self._check(call, draft)
+                checked = judge_draft(self.target, self.ability, call, draft)
         except ContextOverflowError as error:
             return give_up(str(error), draft)
         try:
@@ -270,21 +296,4 @@ class Engine:
             min(call.limit, call.config.max_draft_tokens or call.limit),
             lambda tokens: emit(DraftProgress(tokens)),
             same_tokenizer=self._same_tokenizer,
-        )
-
-    def _check(self, call: Call, draft: Draft) -> Checked:
-        """Cut the draft and let the target judge the prefixes."""
-        count = len(draft.ids)
-        # as many questions as stay shorter, all together, than the draft
-        affordable = max(1, (count - 1) // len(self._judge.suffix_ids))
-        cuts = cut_points(draft, call.config.cut_at, call.config.max_prefixes or affordable)
-        return verify(
-            self.target,
-            self._judge,
-            self._brief,
-            call.request.messages,
-            call.prompt.ids,
-            draft,
-            cuts,
-            call.config,
         )

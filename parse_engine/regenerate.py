@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from parse_engine.backends.model import Model
 from parse_engine.request import Sampling
 
 if TYPE_CHECKING:
-    from transformers import Cache
+    from transformers import Cache, PreTrainedModel
 
 
 def regenerate(
@@ -47,6 +49,26 @@ def regenerate(
     """
     if cache is not None:
         cache.crop(min(0, len(ids) - 1 - cache.get_seq_length()))
-    missing = len(ids) - (cache.get_seq_length() if cache is not None else 0)
-    written = target.write(ids, limit=limit, sampling=sampling, on_token=on_token, cache=cache)
-    return written, missing + len(written) - 1
+    with count_positions(target.network) as fed:
+        written = target.write(ids, limit=limit, sampling=sampling, on_token=on_token, cache=cache)
+    return written, sum(fed)
+
+
+@contextmanager
+def count_positions(network: PreTrainedModel) -> Iterator[list[int]]:
+    """Count the token positions that this thread sends through a network, one entry a forward.
+
+    ``generate`` decides what it feeds: some models read the whole text again in the middle.
+    """
+    counts: list[int] = []
+    thread = threading.get_ident()
+
+    def count(module: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001 - as torch calls it
+        if threading.get_ident() == thread and kwargs.get("input_ids") is not None:
+            counts.append(kwargs["input_ids"].shape[1])
+
+    handle = network.register_forward_pre_hook(count, with_kwargs=True)
+    try:
+        yield counts
+    finally:
+        handle.remove()

@@ -46,6 +46,10 @@ class CallStats:
         Token positions that went through the target's layers.
     fallback : str or None
         Why speculation was not used although it was asked for.
+    path : {"packed", "fan_out"} or None
+        How the prefixes were judged: in one masked pass, or each on a copy of the cache.
+    judge_layout : {"brief", "quote"} or None
+        The layout that was really used; None, as ``path``, where nothing was judged.
     """
 
     mode: Mode
@@ -62,6 +66,8 @@ class CallStats:
     regenerate_s: float = 0.0
     target_tokens_processed: int = 0
     fallback: str | None = None
+    path: str | None = None
+    judge_layout: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as a plain dict, ready for JSON."""

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from parse_engine.backends.kinds import Path, Plan
 from parse_engine.backends.model import Model
-from parse_engine.config import ParseConfig
-from parse_engine.errors import ContextOverflowError, VerificationError
-from parse_engine.judge import Judge, Labels, make_quote
+from parse_engine.config import JudgeLayout, ParseConfig
+from parse_engine.errors import ContextOverflowError
+from parse_engine.fan_out import fan_out_logits, read_in_steps
+from parse_engine.judge import Judge, make_quote
 from parse_engine.pack import pack
+from parse_engine.prefill import prefill
 from parse_engine.types import Cut, Draft, Message, Verdicts
+from parse_engine.verdicts import label_shares, make_verdicts
 
 if TYPE_CHECKING:
     from transformers import Cache
-
-PREFILL_CHUNK = 512  # rows of logits at a time: 512 x 152k x 2 bytes are 156 MB
-SIGNAL_CHUNK = 64  # rows of logits in float32 at a time
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,70 @@ class Brief:
 
 
 @dataclass(frozen=True)
+class Ability:
+    """How a target judges, confirmed on the model itself.
+
+    Parameters
+    ----------
+    judge : Judge
+        What it is asked.
+    plan : Plan
+        The way that gives the right verdicts.
+    brief : Brief or None
+        The keys and values of the judge's instructions; None where they cannot stand before the
+        text, which is then judged in layout ``quote``.
+    """
+
+    judge: Judge
+    plan: Plan
+    brief: Brief | None
+
+    def layout(self, wanted: JudgeLayout) -> JudgeLayout:
+        """Return the layout that a short text is judged in."""
+        return "quote" if self.brief is None else wanted
+
+    def lost_cause(self, tokens: int) -> str | None:
+        """Return why no draft after a prompt of so many tokens can be judged, None if one may."""
+        switch = self.plan.rope_switch
+        if switch is None or tokens < switch:
+            return None
+        return (
+            f"the prompt has {tokens} tokens; from {switch} on the target's rotary frequencies are "
+            "others, and nothing that was read before can be used"
+        )
+
+    def brief_for(self, tokens: int) -> Brief | None:
+        """Return the brief if it can be seen from the end of so many tokens and a suffix.
+
+        Where every layer has a window, instructions out of sight would be instructions not given.
+        """
+        if self.brief is None or self.plan.brief_reach is None:
+            return self.brief
+        span = self.brief.length + tokens + len(self.judge.suffix_ids)
+        return self.brief if span <= self.plan.brief_reach else None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Prompt and draft, read by the target.
+
+    Parameters
+    ----------
+    cache : Cache or None
+        Keys and values of prompt and draft, which can be cropped; None on path ``fan_out``.
+    logits : callable
+        Takes N prefix ends, returns the logits after a suffix at each, shape [N, vocabulary]. Each
+        end may be asked for once.
+    signals : Tensor or None
+        Log-probability and gap of each drafted token, as ``prefill`` gives them.
+    """
+
+    cache: Cache | None
+    logits: Callable[[Sequence[int]], torch.Tensor]
+    signals: torch.Tensor | None
+
+
+@dataclass(frozen=True)
 class Checked:
     """What verification leaves behind.
 
@@ -53,11 +118,17 @@ class Checked:
         The target's cache of prompt and draft, to regenerate from; None after layout ``quote``.
     tokens_processed : int
         Token positions that went through the target.
+    path : {"packed", "fan_out"}
+        How the prefixes were judged.
+    layout : {"brief", "quote"}
+        Where the judge's instructions stood.
     """
 
     verdicts: Verdicts
     cache: Cache | None
     tokens_processed: int
+    path: Path
+    layout: JudgeLayout
 
 
 def read_brief(target: Model, judge: Judge) -> Brief:
@@ -81,8 +152,7 @@ def read_brief(target: Model, judge: Judge) -> Brief:
 
 def verify(
     target: Model,
-    judge: Judge,
-    brief: Brief,
+    able: Ability,
     messages: Sequence[Message],
     prompt_ids: Sequence[int],
     draft: Draft,
@@ -95,8 +165,8 @@ def verify(
     ----------
     target : Model
         The judge.
-    judge, brief : Judge, Brief
-        What it is asked, and the keys and values of its instructions.
+    able : Ability
+        How it judges, and what it is asked.
     messages : sequence of Message
         The conversation, which layout ``quote`` renders anew.
     prompt_ids : sequence of int
@@ -111,130 +181,83 @@ def verify(
     Raises
     ------
     ContextOverflowError
-        If the question does not fit behind the draft.
+        If the question does not fit behind the draft, or the text crosses the length at which the
+        target's rotary frequencies change.
     """
+    plan, judge = able.plan, able.judge
+    shown = able.brief_for(len(prompt_ids) + len(draft.ids))
     if config.judge_layout == "quote":
+        shown = None
+    head, suffix = tuple(prompt_ids), judge.suffix_ids
+    if shown is None:
         quote = make_quote(target.tokenizer, judge.labels, config, messages, target.template_kwargs)
-        head, suffix, shown = quote.head_ids, quote.suffix_ids, None
+        head, suffix = quote.head_ids, quote.suffix_ids
+    _check_length(target, plan, len(head) + len(draft.ids) + len(suffix))
+
+    ends = [len(head) + cut.tokens for cut in cuts]
+    reading = read_draft(target, plan, shown, head, draft.ids, suffix, ends, signals=config.signals)
+
+    def ask(some: slice) -> list[float]:
+        return label_shares(reading.logits(ends[some]), judge.labels)
+
+    judged = list(cuts)
+    if config.verify_order == "whole_first" and len(cuts) > 1:
+        p_correct = ask(slice(-1, None))
+        if p_correct[0] >= config.threshold:
+            judged = judged[-1:]
+        else:
+            p_correct = ask(slice(-1)) + p_correct
     else:
-        head, suffix, shown = tuple(prompt_ids), judge.suffix_ids, brief
-    needed = len(head) + len(draft.ids) + len(suffix)
+        p_correct = ask(slice(None))
+    return Checked(
+        verdicts=make_verdicts(judged, p_correct, reading.signals, judge.labels),
+        cache=None if shown is None else reading.cache,
+        tokens_processed=len(head) + len(draft.ids) + len(judged) * len(suffix),
+        path=plan.path,
+        layout="quote" if shown is None else "brief",
+    )
+
+
+def _check_length(target: Model, plan: Plan, needed: int) -> None:
     if needed > target.context_window:
         raise ContextOverflowError(
             f"Conversation, draft and question have {needed} tokens, which does not fit into the "
             f"context of {target.name}, {target.context_window}.",
             "Shorten the conversation, or limit the draft with max_draft_tokens.",
         )
-    cache = DynamicCache()
-    signals = prefill(target, cache, head, draft.ids, signals=config.signals)
-
-    def ask(some: Sequence[Cut]) -> list[float]:
-        ends = [len(head) + cut.tokens for cut in some]
-        return ask_judge(target, cache, shown, suffix, ends, judge.labels)
-
-    judged = list(cuts)
-    if config.verify_order == "whole_first" and len(cuts) > 1:
-        p_correct = ask(cuts[-1:])
-        if p_correct[0] >= config.threshold:
-            judged = judged[-1:]
-        else:
-            p_correct = ask(cuts[:-1]) + p_correct
-    else:
-        p_correct = ask(cuts)
-    return Checked(
-        verdicts=make_verdicts(judged, p_correct, signals, judge.labels),
-        cache=None if config.judge_layout == "quote" else cache,
-        tokens_processed=len(head) + len(draft.ids) + len(judged) * len(suffix),
-    )
+    if plan.rope_switch is not None and needed > plan.rope_switch:
+        raise ContextOverflowError(
+            f"Conversation, draft and question have {needed} tokens; beyond {plan.rope_switch} the "
+            f"rotary frequencies of {target.name} are others, and nothing that was read before "
+            "can be used.",
+            "Shorten the conversation, or limit the draft with max_draft_tokens.",
+        )
 
 
-def prefill(
+def read_draft(
     target: Model,
-    cache: Cache,
+    plan: Plan,
+    brief: Brief | None,
     head: Sequence[int],
     draft_ids: Sequence[int],
-    *,
-    signals: bool,
-) -> torch.Tensor | None:
-    """Read prompt and draft into the cache, each token once.
-
-    Returns
-    -------
-    Tensor of float32, shape [2, T], or None
-        For each drafted token its log-probability and its distance to the target's best token, in
-        nats, both >= 0 towards the better; None where ``signals`` is off.
-    """
-    ids = (*head, *draft_ids)
-    if not signals:
-        target.forward(ids, cache)
-        return None
-    rows = []
-    start, first = 0, len(head) - 1  # the logits at position p are about token p + 1
-    while start < len(ids):
-        end = min(len(ids), max(start, first) + PREFILL_CHUNK)
-        wanted = end - max(start, first)
-        logits = target.forward(ids[start:end], cache, keep=wanted)
-        nexts = ids[end - wanted + 1 : end + 1]
-        rows.append(token_signals(logits[: len(nexts)], nexts))
-        start = end
-    return torch.cat(rows, dim=1)
-
-
-def token_signals(logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
-    """Return log-probability and gap to the best token of each id, shape [2, rows], float32.
-
-    Works through ``SIGNAL_CHUNK`` rows at a time, so that no float32 copy of all logits exists.
-    """
-    wanted = torch.tensor(list(ids), device=logits.device)
-    parts = [torch.empty(2, 0)]
-    for start in range(0, len(ids), SIGNAL_CHUNK):
-        scores = logits[start : start + SIGNAL_CHUNK].float()
-        token = wanted[start : start + SIGNAL_CHUNK]
-        chosen = scores.gather(1, token[:, None])[:, 0]
-        logprob = chosen - scores.logsumexp(dim=1)
-        gap = scores.amax(dim=1) - chosen
-        parts.append(torch.stack([logprob, gap]).cpu())
-    return torch.cat(parts, dim=1)
-
-
-def ask_judge(
-    target: Model,
-    cache: Cache,
-    brief: Brief | None,
     suffix_ids: Sequence[int],
     ends: Sequence[int],
-    labels: Labels,
-) -> list[float]:
-    """Ask about every prefix in one masked pass, and leave the cache as it was.
+    *,
+    signals: bool,
+) -> Reading:
+    """Read prompt and draft, each token once, so that prefixes that end at ``ends`` can be judged.
 
     Parameters
     ----------
     ends : sequence of int
-        N prefix ends, in tokens from the start of the cache.
-
-    Returns
-    -------
-    list of float
-        P(right label) / (P(right label) + P(wrong label)) for each prefix.
+        Prefix ends, in tokens from the start of the head.
     """
-    logits = judge_logits(target, cache, brief, suffix_ids, ends)
-    pair = logits[:, [labels.right_id, labels.wrong_id]].float()
-    return [float(p) for p in pair.softmax(dim=1)[:, 0]]
-
-
-def check_finite(target: Model, verdicts: Verdicts) -> None:
-    """Refuse verdicts that are not numbers: nothing may be accepted by them.
-
-    Raises
-    ------
-    VerificationError
-        With what to try.
-    """
-    if not all(math.isfinite(p) for p in verdicts.p_correct):
-        raise VerificationError(
-            f"The verdicts of {target.name} are not finite: {verdicts.p_correct}.",
-            'Try judge_layout="quote", or load the target with dtype="float32".',
-        )
+    if plan.path == "packed":
+        cache = DynamicCache()
+        found = prefill(target, cache, head, draft_ids, signals=signals)
+        return Reading(cache, partial(judge_logits, target, cache, brief, suffix_ids), found)
+    copies, found = read_in_steps(target, head, draft_ids, ends, signals=signals)
+    return Reading(None, partial(fan_out_logits, target, copies, suffix_ids), found)
 
 
 def judge_logits(
@@ -244,12 +267,28 @@ def judge_logits(
     suffix_ids: Sequence[int],
     ends: Sequence[int],
 ) -> torch.Tensor:
-    """Return the logits after each suffix, shape [N, vocabulary]; the cache stays as it was."""
+    """Ask about every prefix in one masked pass, and leave the cache as it was.
+
+    Parameters
+    ----------
+    ends : sequence of int
+        N prefix ends, in tokens from the start of the cache.
+
+    Returns
+    -------
+    Tensor, shape [N, vocabulary]
+        The logits after each suffix.
+    """
     context = cache.get_seq_length()
     append_brief(cache, brief)
     packed = pack(suffix_ids, ends, context, brief.length if brief else 0)
     logits = target.forward(
-        packed.ids, cache, keep=packed.last, positions=packed.positions, mask=packed.mask
+        packed.ids,
+        cache,
+        keep=packed.last,
+        positions=packed.positions,
+        mask=packed.mask,
+        key_positions=packed.key_positions,
     )
     cache.crop(context - cache.get_seq_length())
     return logits
@@ -259,26 +298,3 @@ def append_brief(cache: Cache, brief: Brief | None) -> None:
     """Put the brief's keys and values behind what the cache holds."""
     for layer, (keys, values) in enumerate(brief.states if brief is not None else ()):
         cache.update(keys, values, layer)
-
-
-def make_verdicts(
-    cuts: Sequence[Cut], p_correct: Sequence[float], signals: torch.Tensor | None, labels: Labels
-) -> Verdicts:
-    """Put verdicts and signals of each prefix side by side; a prefix's signals look at it alone."""
-    tokens = [cut.tokens for cut in cuts]
-    mean = least = gap = None
-    if signals is not None:
-        at = torch.tensor(tokens) - 1
-        logprob, distance = signals[0].double(), signals[1].double()
-        mean = tuple((logprob.cumsum(0)[at] / (at + 1)).tolist())
-        least = tuple(logprob.cummin(0).values[at].tolist())
-        gap = tuple(distance.cummax(0).values[at].tolist())
-    return Verdicts(
-        ends=tuple(cut.chars for cut in cuts),
-        token_ends=tuple(tokens),
-        p_correct=tuple(p_correct),
-        mean_logprob=mean,
-        min_logprob=least,
-        max_gap=gap,
-        labels=(labels.right, labels.wrong),
-    )

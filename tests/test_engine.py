@@ -96,7 +96,7 @@ def test_answer_is_accepted_prefix_and_what_the_target_alone_writes_after_it(
     assert answer.stats.target_tokens_processed == (
         len(prompt)
         + len(draft)
-        + answer.stats.prefixes * len(engine._judge.suffix_ids)
+        + answer.stats.prefixes * len(engine.ability.judge.suffix_ids)
         + answer.stats.regenerated_tokens
     )
     # the rule of acceptance
@@ -409,7 +409,7 @@ def test_verdicts_that_are_not_finite_are_refused() -> None:
     target = tiny_model()
     broken = Model("broken", deepcopy(target.network), target.tokenizer)
     engine = Engine(broken, scripted(broken, TEXT))
-    engine._brief.states[0][0].fill_(torch.nan)
+    engine.ability.brief.states[0][0].fill_(torch.nan)
     with (
         forward_log(broken) as log,
         pytest.warns(FallbackWarning, match="not finite"),

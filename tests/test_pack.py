@@ -129,13 +129,13 @@ def test_mask_shows_each_suffix_its_prefix_the_brief_and_itself(
 @settings(max_examples=15, deadline=None)
 @given(count=st.integers(1, 60), chunk=st.integers(1, 70))
 def test_signals_are_the_targets_log_probabilities_in_any_chunks(count: int, chunk: int) -> None:
-    from parse_engine import verify
+    from parse_engine import prefill as module
 
     target = tiny_model()
     prompt, draft = target.render(QUESTION).ids, draft_ids(target, count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verify, "PREFILL_CHUNK", chunk)
-        patch.setattr(verify, "SIGNAL_CHUNK", max(1, chunk // 3))
+        patch.setattr(module, "PREFILL_CHUNK", chunk)
+        patch.setattr(module, "SIGNAL_CHUNK", max(1, chunk // 3))
         cache = DynamicCache()
         signals = prefill(target, cache, prompt, draft, signals=True)
     assert signals is not None

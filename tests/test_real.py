@@ -58,14 +58,14 @@ def test_packed_pass_equals_separate_passes(
 ) -> None:
     pair = ensure_demo_pair()
     judge = Engine.from_pretrained(pair.target, dtype=dtype)
-    target, brief, suffix = judge.target, judge._brief, judge._judge.suffix_ids
+    target, brief, suffix = judge.target, judge.ability.brief, judge.ability.judge.suffix_ids
     prompt = target.render(ASK).ids
     draft = target.encode("```python\ndef add(a, b):\n    # the sum\n    return a + b\n```\n" * 4)
     ends = [len(prompt) + cut for cut in range(7, len(draft), 9)]
     cache = DynamicCache()
     target.forward((*prompt, *draft), cache)
     packed = judge_logits(target, cache, brief, suffix, ends).double().log_softmax(-1)
-    labels = [judge._judge.labels.right_id, judge._judge.labels.wrong_id]
+    labels = [judge.ability.judge.labels.right_id, judge.ability.judge.labels.wrong_id]
     worst = 0.0
     for row, end in zip(packed, ends, strict=True):
         plain = plain_logits(target, brief, (*prompt, *draft)[:end], suffix)

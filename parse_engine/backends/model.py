@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers import (
-    DynamicCache,
     GenerationConfig,
     LogitsProcessorList,
     StoppingCriteria,
     StoppingCriteriaList,
 )
 
+from parse_engine.backends.kinds import ALL_LAYERS, Plan, context_window, plan_for
 from parse_engine.errors import InvalidRequestError, UnsupportedModelError
+from parse_engine.pack import within
 from parse_engine.request import Sampling
 from parse_engine.sampling import sampling_processors
 from parse_engine.types import Message
@@ -75,11 +77,15 @@ class Model:
                 ids.update(value if isinstance(value, list | tuple) else [value])
         return frozenset(ids)
 
+    @cached_property
+    def plan(self) -> Plan:
+        """How this kind of model can judge; raises UnsupportedModelError where it cannot."""
+        return plan_for(self.name, self.network)
+
     @property
     def context_window(self) -> int:
         """The number of positions that the model was made for."""
-        window = getattr(self.network.config.get_text_config(), "max_position_embeddings", None)
-        return int(window) if window else 1 << 20
+        return context_window(self.network.config.get_text_config(decoder=True))
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
@@ -127,6 +133,7 @@ class Model:
         keep: int | torch.Tensor = 1,
         positions: torch.Tensor | None = None,
         mask: torch.Tensor | None = None,
+        key_positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Run token ids through the model and leave their keys and values in the cache.
 
@@ -141,7 +148,9 @@ class Model:
         positions : Tensor of int, shape [Q], optional
             Logical positions. Unset: C, C + 1, ...
         mask : Tensor of bool, shape [Q, C + Q], optional
-            Who sees whom. Unset: causal.
+            Who sees whom; layers with a window see less of it. Unset: causal.
+        key_positions : Tensor of int, shape [C + Q], optional
+            With a mask, the logical positions of its columns.
 
         Returns
         -------
@@ -149,21 +158,42 @@ class Model:
             Logits in the model's dtype.
         """
         device = self.network.device
+        wanted = keep if isinstance(keep, int) else keep.to(device)
+        given: dict[str, Any] = {}  # some models know nothing of positions, and need not
+        if positions is not None:
+            given["position_ids"] = positions[None].to(device)
+        if mask is not None:
+            assert positions is not None
+            assert key_positions is not None
+            given["attention_mask"] = self._attention_masks(mask, positions, key_positions)
         output = self.network(
             input_ids=torch.tensor([list(ids)], device=device),
             cache=cache,
             use_cache=True,
-            logits_to_keep=keep if isinstance(keep, int) else keep.to(device),
-            position_ids=None if positions is None else positions[None].to(device),
-            attention_mask=None if mask is None else self._attention_mask(mask.to(device)),
+            logits_to_keep=wanted,
+            **given,
         )
         logits = output.logits[0]
         assert isinstance(logits, torch.Tensor)
+        rows = keep if isinstance(keep, int) else len(keep)
+        if len(logits) != rows:  # a model that does not know logits_to_keep
+            logits = logits[-rows:] if isinstance(wanted, int) else logits[wanted]
         return logits
+
+    def _attention_masks(
+        self, mask: torch.Tensor, positions: torch.Tensor, key_positions: torch.Tensor
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        """Give a mask the form that the model takes: one, or one a kind of layer."""
+        masks = {
+            kind: self._attention_mask(within(reach, mask, positions, key_positions))
+            for kind, reach in self.plan.reaches.items()
+        }
+        return masks.get(ALL_LAYERS, masks)
 
     def _attention_mask(self, mask: torch.Tensor) -> torch.Tensor:
         """Give a mask the form that the attention takes, shape [1, 1, Q, K]."""
-        if self.network.config._attn_implementation == "sdpa":
+        mask = mask.to(self.network.device)
+        if self.network.config.get_text_config(decoder=True)._attn_implementation == "sdpa":
             return mask[None, None]
         # eager adds its mask to the scores: a bool one would be silently wrong
         scores = torch.zeros(mask.shape, dtype=self.network.dtype, device=mask.device)
@@ -193,6 +223,7 @@ class Model:
             writing.
         cache : Cache, optional
             Keys and values of the beginning of ``ids``; at least the last id must be missing.
+            Unset: the model's own kind of cache, empty.
 
         Returns
         -------
@@ -207,7 +238,7 @@ class Model:
         output = generate(
             inputs,
             attention_mask=torch.ones_like(inputs),
-            cache=DynamicCache() if cache is None else cache,
+            **({} if cache is None else {"cache": cache}),
             generation_config=GenerationConfig(  # type: ignore[no-untyped-call]
                 do_sample=False,  # sampling is a logits processor, with a generator of its own
                 temperature=1.0,

@@ -60,7 +60,9 @@ class Bench:
         from parse_engine.verify import judge_logits
 
         engine = self.engine
-        judge_logits(self.target, cache, engine._brief, engine._judge.suffix_ids, ends)
+        judge_logits(
+            self.target, cache, engine.ability.brief, engine.ability.judge.suffix_ids, ends
+        )
 
 
 PROMPT, DRAFT = 80, 256
@@ -91,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
 
 def mask(bench: Bench) -> Iterator[str]:
     """Compare the masked pass with a plain causal forward of as many tokens on its cache."""
-    size = len(bench.engine._judge.suffix_ids)
+    size = len(bench.engine.ability.judge.suffix_ids)
     cache = bench.read(bench.ids(PROMPT + DRAFT))
     for count in (1, 8, 32):
         ends = prefix_ends(count)
@@ -100,7 +102,7 @@ def mask(bench: Bench) -> Iterator[str]:
             from parse_engine.verify import append_brief
 
             length = cache.get_seq_length()
-            append_brief(cache, bench.engine._brief)
+            append_brief(cache, bench.engine.ability.brief)
             bench.target.forward(bench.ids(count * size), cache)
             cache.crop(length - cache.get_seq_length())
 
@@ -115,7 +117,7 @@ def mask(bench: Bench) -> Iterator[str]:
 def naive(bench: Bench) -> Iterator[str]:
     """Compare one packed pass with 32 full forwards, and with 32 checks that reuse the cache."""
     ids = bench.ids(PROMPT + DRAFT)
-    suffix = bench.engine._judge.suffix_ids
+    suffix = bench.engine.ability.judge.suffix_ids
     cache = bench.read(ids)
     ends = prefix_ends(32)
 
@@ -141,7 +143,7 @@ def naive(bench: Bench) -> Iterator[str]:
 def order(bench: Bench) -> Iterator[str]:
     """Compare both orders of verification, by how often the whole draft is accepted."""
     cache = bench.read(bench.ids(PROMPT + DRAFT))
-    count = max(2, (DRAFT - 1) // len(bench.engine._judge.suffix_ids))
+    count = max(2, (DRAFT - 1) // len(bench.engine.ability.judge.suffix_ids))
     ends = prefix_ends(count)
     seconds = alternate(
         {
@@ -197,7 +199,7 @@ def signals(bench: Bench) -> Iterator[str]:
     """Compare the prefill with and without the log-probabilities of the drafted tokens."""
     from transformers import DynamicCache
 
-    from parse_engine.verify import prefill
+    from parse_engine.prefill import prefill
 
     ids = bench.ids(PROMPT + DRAFT)
     head, draft = ids[:PROMPT], ids[PROMPT:]
@@ -212,10 +214,11 @@ def signals(bench: Bench) -> Iterator[str]:
 def memory(bench: Bench) -> Iterator[str]:
     """Measure the peak memory of the masked pass and of a plain one."""
     length, count = PROMPT + 4096, 32
-    rows = count * len(bench.engine._judge.suffix_ids)
+    rows = count * len(bench.engine.ability.judge.suffix_ids)
     cache = bench.read(bench.ids(length))
     ends = [PROMPT + 4096 * (i + 1) // count for i in range(count)]
-    brief = bench.engine._brief.length
+    brief = bench.engine.ability.brief
+    hidden = brief.length if brief is not None else 0
 
     def plain() -> None:
         bench.target.forward(bench.ids(rows), cache)
@@ -224,7 +227,7 @@ def memory(bench: Bench) -> Iterator[str]:
     for name, run in (("masked", partial(bench.judge, cache, ends)), ("plain causal", plain)):
         run()
         yield f"{name} pass of {rows} tokens: {peak_bytes(run) / 1e6:.0f} MB above its start"
-    columns = length + brief + rows
+    columns = length + hidden + rows
     yield f"the mask: {rows} x {columns} = {rows * columns / 1e6:.1f} MB as bool"
     yield f"a square mask would be {columns} x {columns} = {columns**2 / 1e6:.1f} MB"
 
