@@ -21,6 +21,7 @@ from parse_engine.cli_args import DEFAULT_QUESTION, build_parser
 from parse_engine.cli_output import (
     Terminal,
     as_json,
+    description_table,
     follow,
     header,
     print_json,
@@ -83,8 +84,14 @@ def main(argv: Sequence[str] | None = None, *, open_engine: OpenEngine | None = 
 
 
 def _command(args: argparse.Namespace, open_engine: OpenEngine) -> int:
-    commands = {"run": _run, "compare": _compare, "verify": _verify, "demo": _demo}
-    if args.command != "demo":
+    commands = {
+        "run": _run,
+        "compare": _compare,
+        "verify": _verify,
+        "models": _models,
+        "demo": _demo,
+    }
+    if args.command not in ("demo", "models"):
         _check_models(args)
     try:
         with warnings.catch_warnings():
@@ -176,6 +183,29 @@ def _verify(args: argparse.Namespace, open_engine: OpenEngine) -> None:
     terminal = Terminal(highlight=False)
     terminal.print(header(engine, messages))
     terminal.print(verdict_table(text, verdicts, engine.config.threshold))
+
+
+def _models(args: argparse.Namespace, _: OpenEngine) -> None:
+    if not args.model and not args.demo:
+        args.parser.error("no models given. Name some, or use --demo.")
+    from parse_engine.backends.loading import ModelSource, load
+    from parse_engine.demo import ensure_demo_pair
+    from parse_engine.describe import describe
+
+    names = list(args.model)
+    if args.demo:
+        pair = ensure_demo_pair()
+        names += [str(pair.target), str(pair.draft)]
+    found = []
+    for name in names:
+        source = ModelSource(
+            model=name, dtype=args.dtype or "auto", local_files_only=args.local_files_only
+        )
+        found.append(describe(load(source)))
+        if not args.json:
+            Terminal(highlight=False).print(description_table(found[-1]))
+    if args.json:
+        print_json({"models": [asdict(one) for one in found]})
 
 
 def _demo(args: argparse.Namespace, _: OpenEngine) -> None:

@@ -56,6 +56,15 @@ def build_parser() -> argparse.ArgumentParser:
         _add_models(command)
         _add_settings(command)
 
+    models = _command(commands, "models", "say what models can do as targets, and why not more")
+    models.add_argument("model", nargs="*", metavar="MODEL", help="model id, folder or .gguf file")
+    models.add_argument("--demo", action="store_true", help="the demo pair, fetched when missing")
+    models.add_argument("--dtype", metavar="NAME", help="such as bfloat16; default: its own")
+    models.add_argument(
+        "--local-files-only", action="store_true", help="download nothing, fail instead"
+    )
+    models.add_argument("--json", action="store_true", help="print one JSON object")
+
     commands.add_parser("bench", help="measure speed and cost; see bench --help")
 
     demo = _command(commands, "demo", "fetch the demo pair and print its two folders")

@@ -17,6 +17,7 @@ from parse_engine.view import COLOURS
 from parse_engine.view_rows import Kind, visible
 
 if TYPE_CHECKING:
+    from parse_engine.describe import Description
     from parse_engine.engine import Engine
     from parse_engine.types import Message
 
@@ -110,6 +111,25 @@ def header(engine: Engine, messages: list[Message]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, value in facts.items():
         style = "bold" if name == "question" else ""
+        table.add_row(Text(name, "dim"), Text(visible(value), style, overflow="fold"))
+    table.add_row()
+    return table
+
+
+def description_table(found: Description) -> Table:
+    """Say what a model can do as a target."""
+    facts = {
+        "model": f"{found.name} ({found.kind})",
+        "context": f"{found.context_window} tokens",
+        "path": found.path or "none: it cannot judge prefixes",
+        "layouts": ", ".join(found.layouts) or "none",
+        "labels": " / ".join(found.labels or ()) or "none",
+        "tokens": f"{found.suffix_tokens} a prefix, {found.brief_tokens} of instructions once",
+        "why": found.why or "full speed: nothing stands in the way",
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, value in facts.items():
+        style = "bold" if name == "model" else ""
         table.add_row(Text(name, "dim"), Text(visible(value), style, overflow="fold"))
     table.add_row()
     return table

@@ -433,3 +433,24 @@ def test_python_m_runs_the_command_line() -> None:
     )
     assert done.returncode == 2
     assert "no models given" in done.stderr
+
+
+def test_models_says_what_a_model_can_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.tiny_models import tiny_model
+
+    model = tiny_model("qwen3")
+    model.network.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    assert main(["models", str(tmp_path), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["models"]
+    assert found["kind"] == "qwen3"
+    assert (found["path"], found["layouts"]) == ("packed", ["brief", "quote"])
+    assert found["labels"] == ["Correct", "Incorrect"]
+    assert found["suffix_tokens"] > 0 < found["brief_tokens"]
+    assert found["why"] == ""
+    assert main(["models", str(tmp_path)]) == 0
+    assert "packed" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["models"])
