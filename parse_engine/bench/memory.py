@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ def peak_bytes(work: Callable[[], Any]) -> int:
         work()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - start
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before would hide what is taken now
     Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present level
     start = _status("VmRSS")
     work()
