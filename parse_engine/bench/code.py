@@ -56,10 +56,10 @@ def runs(program: str) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-c", program],
+                [sys.executable, "-I", "-"],
+                input=program.encode("utf-8", errors="replace"),
                 cwd=folder,
                 env={},
-                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=SECONDS,
                 preexec_fn=_limit,

@@ -1,0 +1,109 @@
+"""The measurements run, and programs are checked within limits."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from parse_engine import Engine, bench
+from parse_engine.bench import code, common, humaneval, memory, verify
+from tests.scripted import scripted
+from tests.tiny_models import tiny_model
+
+TASK = code.CodeTask(
+    "add", 'def add(a, b):\n    """Add."""\n', "def check(f):\n    assert f(1, 2) == 3\n", "add"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "passed"),
+    [
+        ("```python\ndef add(a, b):\n    return a + b\n```", True),
+        ("Sure:\n```\ndef add(a, b):\n    return a + b\n```\nDone.", True),
+        ("def add(a, b):\n    return a + b", True),
+        ("    return a + b\n", True),
+        ("```python\ndef add(a, b):\n    return a + b", True),
+        ("```python\ndef add(a, b):\n    return a - b\n```", False),
+        ("def add(a, b:\n", False),
+        ("", False),
+    ],
+)
+def test_answers_are_checked_by_running_them(answer: str, passed: bool) -> None:
+    assert TASK.passed_by(answer) is passed
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "while True: pass",
+        "x = 'x' * (1 << 31)",
+        "raise SystemExit(3)",
+        "f = open('x', 'w'); f.write('y'); f.close()",
+    ],
+)
+def test_programs_that_go_too_far_fail(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "SECONDS", 1)
+    assert not code.runs(program)
+
+
+def test_programs_see_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "x")
+    assert code.runs("import os\nassert 'SECRET' not in os.environ\nassert not os.listdir('.')")
+    assert not Path("x").exists()
+
+
+def test_every_measure_of_verification_yields_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tiny_model()
+    engine = Engine(target, scripted(target, "The answer is that.\n"))
+    monkeypatch.setattr(verify, "open_engine", lambda parser, args: engine)
+    measures = [name for name in verify.MEASURES if name != "memory"]
+    assert bench.main(["verify", "--repeat", "1", "--only", *measures]) == 0
+    shown = capsys.readouterr().out
+    for name in measures:
+        assert verify.MEASURES[name][0] in shown
+    assert "transformers" in shown
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads Linux's /proc")
+def test_peak_memory_counts_what_a_piece_of_work_takes() -> None:
+    size = 64 << 20
+    assert memory.peak_bytes(lambda: bytearray(os.urandom(1) * size)) > size // 2
+    assert memory.peak_bytes(lambda: None) < size // 2
+
+
+def test_humaneval_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tiny_model()
+    engine = Engine(target, scripted(target, "def add(a, b):\n    return a + b\n"))
+    monkeypatch.setattr(humaneval, "open_engine", lambda parser, args, config: engine)
+    item = {"task_id": "T/1", "prompt": TASK.prompt, "test": TASK.test, "entry_point": "add"}
+    (tmp_path / "items.jsonl").write_text(json.dumps(item) + "\n")
+    argv = ["humaneval", str(tmp_path / "items.jsonl"), "--max-new-tokens", "40"]
+    assert bench.main([*argv, "--out", str(tmp_path / "out.jsonl")]) == 0
+    shown = capsys.readouterr().out
+    assert "| T/1 |" in shown
+    assert "1 items" in shown
+    row = json.loads((tmp_path / "out.jsonl").read_text())
+    assert row["draft"]["passed"]
+    assert row["parse"]["stats"]["drafted_tokens"] > 0
+
+
+def test_alternate_takes_turns() -> None:
+    order: list[str] = []
+    ways = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    seconds = common.alternate(ways, 2)
+    assert order == ["a", "b", "a", "b", "a", "b"]
+    assert [len(runs) for runs in seconds.values()] == [2, 2]
+    assert common.ratio([2.0, 9.0, 4.0], [1.0, 3.0, 2.0]) == 2.0
+
+
+def test_unknown_measurement_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["speed"]) == 2
+    assert "usage" in capsys.readouterr().err
+    assert bench.main([]) == 0
