@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -159,7 +159,7 @@ class Engine:
 
     def stream(
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Answer a conversation and yield what happens; the last event is the Generation.
 
         Takes what ``generate`` takes. Closing the iterator stops the models within one token.
@@ -178,7 +178,7 @@ class Engine:
 
     def astream(
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Answer a conversation and yield what happens, without blocking the event loop."""
         call = self._prepare(messages, options)
         return aiterate(partial(self._answer, call), copy_context())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
@@ -16,7 +16,7 @@ Emit = Callable[[Event], None]
 Work = Callable[[Emit], Generation]
 
 
-def iterate(work: Work, context: Context) -> Iterator[Event]:
+def iterate(work: Work, context: Context) -> Generator[Event, None, None]:
     """Yield the events of a call; closing the iterator stops the call within one token.
 
     Parameters
@@ -47,7 +47,7 @@ def iterate(work: Work, context: Context) -> Iterator[Event]:
         thread.join()
 
 
-async def aiterate(work: Work, context: Context) -> AsyncIterator[Event]:
+async def aiterate(work: Work, context: Context) -> AsyncGenerator[Event, None]:
     """Yield the events of a call to an event loop that is never blocked by it.
 
     Cancelling the task, or closing the iterator, stops the call within one token.

@@ -51,7 +51,7 @@ def test_closing_the_iterator_stops_the_models_within_one_token(engine: Engine, 
         if seen == 3:
             break
     with forward_log(engine.target) as target_log, forward_log(_draft(engine)) as draft_log:
-        stream.close()  # type: ignore[attr-defined]
+        stream.close()
         assert calls_running() == 0
     # one token may have been under way; the worker runs ahead of its reader, but not after this
     assert len(target_log) + len(draft_log) <= 2
@@ -102,7 +102,7 @@ def test_stream_that_nobody_reads_blocks_nobody(engine: Engine) -> None:
     next(idle)
     answer = engine.generate(ASK, max_new_tokens=10)
     assert len(answer.token_ids) <= 10
-    idle.close()  # type: ignore[attr-defined]
+    idle.close()
 
 
 def test_many_calls_at_once_give_what_each_gives_alone(engine: Engine) -> None:
