@@ -132,6 +132,8 @@ def _run(args: argparse.Namespace, open_engine: OpenEngine) -> None:
 
 def _compare(args: argparse.Namespace, open_engine: OpenEngine) -> None:
     messages = _messages(args, _question(args))
+    if args.verify_order is None:
+        args.verify_order = "all"  # so that there is a verdict to show at each cut point
     engine = _open(args, open_engine)
     terminal = Terminal(highlight=False)
     if not args.json:

@@ -111,7 +111,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--max-prefixes", type=_count, metavar="N", help="most prefixes to judge")
     group.add_argument("--layout", dest="judge_layout", choices=get_args(JudgeLayout))
-    group.add_argument("--verify-order", choices=get_args(VerifyOrder))
+    group.add_argument(
+        "--verify-order", choices=get_args(VerifyOrder), help="compare judges all, to show all"
+    )
     group.add_argument("--accept-rule", choices=get_args(AcceptRule))
 
 
