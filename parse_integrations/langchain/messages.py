@@ -17,7 +17,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.messages.ai import UsageMetadata
-from langchain_core.messages.tool import invalid_tool_call, tool_call_chunk
+from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk
 
 from parse_engine import Generation, InvalidRequestError
@@ -27,6 +27,8 @@ from parse_integrations.tools import ToolCall
 
 PROVIDER = "parse"
 ROLES = {"human": "user", "ai": "assistant", "developer": "system", "function": "tool"}
+# Of tool calls in a stream: blocks with one index are one block, and LangChain counts texts from 0.
+FIRST_INDEX = 1000
 # Blocks of an assistant's content that LangChain also has elsewhere, or that are its thoughts.
 NO_TEXT = {
     *("tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "input_json_delta"),
@@ -98,8 +100,7 @@ class ChunkMaker:
     """Turns the pieces of one answer into message chunks.
 
     Usage, finish reason and statistics are on the last chunk and on no other: LangChain adds chunks
-    up, and would join two names and fail on two numbers. A call is one chunk without an index, for
-    an index may be that of a text.
+    up, and would join two names and fail on two numbers. A call is one chunk.
 
     Parameters
     ----------
@@ -110,6 +111,7 @@ class ChunkMaker:
     def __init__(self, model_name: str) -> None:
         self._model_name = model_name
         self._called = False
+        self._index = FIRST_INDEX
 
     def chunks(self, pieces: Sequence[Piece]) -> Iterator[ChatGenerationChunk]:
         """Yield a chunk for each piece."""
@@ -127,11 +129,13 @@ class ChunkMaker:
             yield ChatGenerationChunk(message=message)
 
     def _call(self, call: ToolCall) -> AIMessageChunk:
+        self._index += 1
         if call.arguments is None:
-            return AIMessageChunk(content="", invalid_tool_calls=[_invalid(call)])
-        self._called = True
-        arguments = json.dumps(call.arguments, ensure_ascii=False)
-        chunk = tool_call_chunk(name=call.name, args=arguments, id=call.id, index=None)
+            written = _marked(call.raw)
+        else:
+            self._called = True
+            written = json.dumps(call.arguments, ensure_ascii=False)
+        chunk = tool_call_chunk(name=call.name, args=written, id=call.id, index=self._index)
         return AIMessageChunk(content="", tool_call_chunks=[chunk])
 
     def _last(self, answer: Generation) -> AIMessageChunk:
@@ -153,13 +157,11 @@ class ChunkMaker:
         )
 
 
-def _invalid(call: ToolCall) -> Any:
-    """Return a call that cannot be made, with the text that the model wrote.
+def _marked(raw: str) -> str:
+    """Return the text of a call that cannot be made, so that nobody takes it for one.
 
-    Where chunks are added up, LangChain completes arguments that are the beginning of an object. No
-    text that starts with a mark is that.
+    LangChain completes arguments in chunks that are the beginning of an object, and makes a call of
+    half a call. No text that starts with a mark is that.
     """
-    raw = call.raw.lstrip()
-    marked = raw if raw[:1] in "<[" and raw[:2] != "[{" else f"<|python_tag|>{raw}"
-    error = "The call is malformed or was cut off."
-    return invalid_tool_call(name=call.name, args=marked, id=call.id, error=error)
+    raw = raw.lstrip()
+    return raw if raw.startswith(("<", "[TOOL")) else f"<|python_tag|>{raw}"
