@@ -204,12 +204,17 @@ class ParseSettings(BaseChatModel):
             params["config"] = repr(self.engine.config)
         return params
 
+    def _get_invocation_params(
+        self, stop: list[str] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        return super()._get_invocation_params(stop=self.stop if stop is None else stop, **kwargs)
+
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
         # Not what is serialized, as the base class has it: an engine is not.
         return str(sorted({**self._get_invocation_params(stop=stop, **kwargs), **kwargs}.items()))
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        params = super()._get_ls_params(stop=stop or self.stop, **kwargs)
+        params = super()._get_ls_params(stop=self.stop if stop is None else stop, **kwargs)
         params["ls_provider"] = PROVIDER
         if self.engine is not None and not isinstance(kwargs.get("model"), str):
             params["ls_model_name"] = self.engine.target.name
