@@ -143,7 +143,7 @@ def test_round_trip_through_langchains_serialization(llm: ChatParse) -> None:
     made = llm.model_copy(update={"stop": ["x"], "labels": ("Yes", "No"), "dtype": "float32"})
     settings: Any = {"allowed_objects": [ChatParse], "valid_namespaces": ["parse_integrations"]}
     assert load(dumpd(made), **settings) == made
-    assert loads(dumps(made), **settings).dict() == made.dict()
+    assert loads(dumps(made), **settings).asdict() == made.asdict()
     assert "secret" not in dumps(ChatParse(engine=made._engine(), api_key="secret"))  # type: ignore[arg-type]
     assert dumpd(saying(LINES))["type"] == "not_implemented"
 
