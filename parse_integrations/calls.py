@@ -85,7 +85,7 @@ def ask(
     tool_choice : str, bool, dict, optional
         ``auto``, ``none``, ``any`` or a name; the last two are enforced.
     parallel_tool_calls : bool, optional
-        False allows one call only, where a call is enforced.
+        Where a call is enforced, True allows several of them.
     response_format : mapping, optional
         The JSON that the answer must be; enforced.
     tool_format : ToolFormat, optional
@@ -107,7 +107,7 @@ def ask(
     grammar = None
     if choice not in ("auto", "none"):
         called = [tool for tool in offered if choice in ("any", tool_name(tool))]
-        several = choice == "any" and parallel_tool_calls is not False
+        several = choice == "any" and parallel_tool_calls is True  # weak models know no end
         grammar = Grammar(called, fitted.tool_format, several)
     elif schema is not None:
         grammar = Grammar(offered, fitted.tool_format, parallel_tool_calls is not False, schema)

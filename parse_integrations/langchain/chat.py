@@ -177,7 +177,7 @@ class ChatParse(ParseSettings):
             ``auto`` (unset), ``none``, ``any``, or the name of a tool. The last two are enforced:
             neither model can write anything but a call with arguments of the schema.
         parallel_tool_calls : bool, optional
-            False allows one call only, where calls are enforced.
+            Where a call is enforced, True allows several of them; unset, there is one.
         strict : bool, optional
             Whether schemas are closed as OpenAI's strict mode wants it.
         **kwargs

@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
 from parse_engine.demo import ensure_demo_pair
 from parse_integrations.langchain import ChatParse
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def all_cores() -> None:
+    torch.set_num_threads(2)
 
 
 class TestChatParseOnTheRealPair(ChatModelIntegrationTests):

@@ -71,7 +71,7 @@ def test_a_named_tool_is_called_whatever_the_models_would_write(
 @pytest.mark.parametrize("choice", ["any", "required", True, {"type": "any"}])
 def test_any_tool_is_called(form: str, choice: Any) -> None:
     llm = undecided(max_tokens=300, tool_format=form)
-    bound = llm.bind_tools(TOOLS, tool_choice=choice, parallel_tool_calls=False)
+    bound = llm.bind_tools(TOOLS, tool_choice=choice)
     (call,) = bound.invoke("Hi").tool_calls
     assert call["name"] in ("pick", "Paint", "Move", "stay")
 
@@ -227,3 +227,18 @@ def test_unicode_survives_a_forced_call() -> None:
         if chunk.tool_call_chunks:
             (written,) = chunk.tool_call_chunks
             assert json.loads(written["args"] or "") == {"name": "Zoë 日本語 😀"}
+
+
+def test_several_enforced_calls_where_they_are_allowed() -> None:
+    text = "\n".join([CALL] * 3)
+    model = tiny_model()
+    for several in (True, False):
+        draft = scripted(model, text if several else CALL)
+        llm = ChatParse(engine=Engine(model, draft, ParseConfig(threshold=0.0)))
+        bound = llm.bind_tools(TOOLS, tool_choice="any", parallel_tool_calls=several)
+        assert len(bound.invoke("Hi").tool_calls) == (3 if several else 1)
+        # the target, which writes from the first token on, keeps to the same rule
+        alone = undecided(max_tokens=250).bind_tools(
+            TOOLS, tool_choice="any", parallel_tool_calls=several
+        )
+        assert len(alone.invoke("Hi").tool_calls) >= 1
