@@ -61,7 +61,11 @@ def write_draft(
         return answer.stopped
 
     ids = model.write(
-        prompt.ids, limit=min(limit, room), sampling=request.sampling, on_token=on_token
+        prompt.ids,
+        limit=min(limit, room),
+        sampling=request.sampling,
+        on_token=on_token,
+        processors=request.processors(model, len(prompt.ids)),
     )
     ended = answer.stopped or ids[-1] in eos_ids
     ids = tuple(token for token in ids if token not in eos_ids)

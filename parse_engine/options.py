@@ -8,13 +8,17 @@ from typing import Any, TypedDict
 
 from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, ParseConfig, VerifyOrder
 from parse_engine.errors import InvalidRequestError
+from parse_engine.request import LogitsProcessors
 
 
 class CallOptions(TypedDict, total=False):
     """What every call takes beside the messages; None is the same as unset.
 
-    The first seven say how to write and default to the target's generation config. The others are
-    fields of ParseConfig and hold for this call only.
+    The first seven say how to write and default to the target's generation config.
+    ``logits_processors`` restricts what may be written, by draft and target alike: a function that
+    gets a Model and the number of tokens before its answer, and returns new logits processors, each
+    called with all token ids so far, accepted ones among them, and the scores of the next token.
+    The others are fields of ParseConfig and hold for this call only.
     """
 
     tools: Sequence[Mapping[str, Any]] | None
@@ -24,6 +28,7 @@ class CallOptions(TypedDict, total=False):
     top_k: int | None
     seed: int | None
     stop: str | Sequence[str] | None
+    logits_processors: LogitsProcessors | None
     threshold: float | None
     accept_rule: AcceptRule | None
     cut_at: CutRule | int | None
@@ -35,7 +40,10 @@ class CallOptions(TypedDict, total=False):
     mode: Mode | None
 
 
-WRITING = ("tools", "max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop")
+WRITING = (
+    *("tools", "max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop"),
+    "logits_processors",
+)
 WORDING = ("labels", "brief", "question")
 
 

@@ -21,6 +21,7 @@ def regenerate(
     limit: int,
     sampling: Sampling,
     on_token: Callable[[int], bool],
+    processors: Sequence[Callable[[Any, Any], Any]] = (),
 ) -> tuple[tuple[int, ...], int]:
     """Write the rest of an answer on the cache that verification left.
 
@@ -41,6 +42,8 @@ def regenerate(
         How to choose tokens.
     on_token : callable
         Called with each new token; returns whether to stop.
+    processors : sequence of callable
+        What restricts the writing.
 
     Returns
     -------
@@ -50,7 +53,14 @@ def regenerate(
     if cache is not None:
         cache.crop(min(0, len(ids) - 1 - cache.get_seq_length()))
     with count_positions(target.network) as fed:
-        written = target.write(ids, limit=limit, sampling=sampling, on_token=on_token, cache=cache)
+        written = target.write(
+            ids,
+            limit=limit,
+            sampling=sampling,
+            on_token=on_token,
+            cache=cache,
+            processors=processors,
+        )
     return written, sum(fed)
 
 

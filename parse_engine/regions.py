@@ -33,6 +33,12 @@ HARMONY_REGIONS: dict[str, Any] = {
         "answer": {},
     },
 }
+# Marks of tool calls: where they are special tokens they have a text all the same, for a call
+# that lost its marks would be an answer.
+CALL_MARKS = (
+    *("<tool_call>", "</tool_call>", "<|python_tag|>"),
+    *("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+)
 HARMONY_MARKS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,13 @@ from parse_engine.types import Message
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
+
+    from parse_engine.backends.model import Model
+
+# Makes what restricts the writing of one model in one call, given the model and the number of
+# tokens before the answer. Each is called as transformers' LogitsProcessor is: all token ids so far
+# and the scores of the next token, shapes [1, length] and [1, vocabulary]; returns scores.
+LogitsProcessors = Callable[["Model", int], Sequence[Callable[[Any, Any], Any]]]
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 DEFAULT_MAX_NEW_TOKENS = 2048
@@ -47,6 +54,12 @@ class Request:
     max_new_tokens: int
     sampling: Sampling
     stop: tuple[str, ...]
+    logits_processors: LogitsProcessors | None = None
+
+    def processors(self, model: Model, start: int) -> list[Callable[[Any, Any], Any]]:
+        """Return new processors for a model whose answer starts after ``start`` tokens."""
+        make = self.logits_processors
+        return [] if make is None else list(make(model, start))
 
 
 def check_request(
@@ -60,6 +73,7 @@ def check_request(
     top_k: int | None,
     seed: int | None,
     stop: str | Sequence[str] | None,
+    logits_processors: LogitsProcessors | None = None,
 ) -> Request:
     """Check the arguments of a call and fill what is unset from the target's generation config.
 
@@ -77,6 +91,7 @@ def check_request(
         max_new_tokens=limit,
         sampling=check_sampling(defaults, temperature, top_p, top_k, seed),
         stop=check_stop(stop),
+        logits_processors=check_processors(logits_processors),
     )
 
 
@@ -141,6 +156,17 @@ def check_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     if not isinstance(strings, Sequence) or not all(isinstance(s, str) and s for s in strings):
         raise InvalidRequestError(f"stop is {_short(stop)}.", "Give a list of non-empty strings.")
     return tuple(strings)
+
+
+def check_processors(processors: LogitsProcessors | None) -> LogitsProcessors | None:
+    """Refuse what cannot be called to make logits processors."""
+    if processors is not None and not callable(processors):
+        raise InvalidRequestError(
+            f"logits_processors is {_short(processors)}.",
+            "Give a function of a model and the number of tokens before its answer that returns "
+            "a list of new processors: each model of each call needs its own.",
+        )
+    return processors
 
 
 def check_sampling(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from parse_engine.regions import HARMONY_MARKS, HARMONY_REGIONS, regions_of
+from parse_engine.regions import CALL_MARKS, HARMONY_MARKS, HARMONY_REGIONS, regions_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -15,7 +15,7 @@ class TextBuilder:
     """Decode token ids one by one into text that is never changed again.
 
     A character of several tokens appears when its last token does. Special tokens have no text,
-    except those that mark regions (thinking, channels).
+    except those that mark regions (thinking, channels, tool calls).
 
     Parameters
     ----------
@@ -24,7 +24,8 @@ class TextBuilder:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        marks = HARMONY_MARKS if regions_of(tokenizer) is HARMONY_REGIONS else ()
+        harmony = regions_of(tokenizer) is HARMONY_REGIONS
+        marks = (*CALL_MARKS, *(HARMONY_MARKS if harmony else ()))
         added = tokenizer.added_tokens_decoder.items()
         silent = {i for i, token in added if token.special and token.content not in marks}
         self._silent = silent | set(tokenizer.all_special_ids) - {

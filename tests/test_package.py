@@ -151,7 +151,8 @@ def test_python_examples_of_the_readme_run(
     monkeypatch.setattr(Engine, "from_pretrained", on_tiny_models)
     names: dict[str, Any] = {}
     for number, code in enumerate(blocks("python")):
-        exec(compile(code, f"README block {number}", "exec"), names)
+        exec(compile(code, f"README block {number}", "exec", dont_inherit=True), names)
+    names["llm"].close()
     out = capsys.readouterr().out
     assert "'drafted_tokens': " in out
     assert "tokens accepted" in out

@@ -207,6 +207,7 @@ class Model:
         sampling: Sampling,
         on_token: Callable[[int], bool],
         cache: Cache | None = None,
+        processors: Sequence[Callable[[Any, Any], Any]] = (),
     ) -> tuple[int, ...]:
         """Continue a text token by token with transformers' ``generate``.
 
@@ -224,6 +225,8 @@ class Model:
         cache : Cache, optional
             Keys and values of the beginning of ``ids``; at least the last id must be missing.
             Unset: the model's own kind of cache, empty.
+        processors : sequence of callable
+            Logits processors, applied before sampling: they get all ids so far, and the scores.
 
         Returns
         -------
@@ -250,7 +253,9 @@ class Model:
                 eos_token_id=eos_ids or None,
                 pad_token_id=eos_ids[0] if eos_ids else 0,
             ),
-            logits_processor=LogitsProcessorList(sampling_processors(sampling, inputs.device)),
+            logits_processor=LogitsProcessorList(
+                [*processors, *sampling_processors(sampling, inputs.device)]
+            ),
             stopping_criteria=StoppingCriteriaList([_TokenWatch(on_token)]),
         )
         return tuple(output[0, len(ids) :].tolist())

@@ -1,0 +1,242 @@
+"""Conversations, in the form that the chat templates of draft and target can take."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from parse_engine import InvalidRequestError
+from parse_integrations.tool_formats import (
+    Tool,
+    ToolFormat,
+    describe_tools,
+    format_of,
+    write_calls,
+    write_result,
+)
+
+if TYPE_CHECKING:
+    from parse_engine import Engine
+
+Message = dict[str, Any]
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's content: a string, or a list of strings and text blocks.
+
+    Raises
+    ------
+    InvalidRequestError
+        If it holds an image, audio, a file, or anything else that is no text.
+    """
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if not isinstance(content, Sequence):
+        raise InvalidRequestError(f"A message has the content {content!r}.", "Give a text.")
+    return "".join(_block_text(block) for block in content)
+
+
+def _block_text(block: Any) -> str:
+    if isinstance(block, str):
+        return block
+    kind = block.get("type", "text") if isinstance(block, Mapping) else type(block).__name__
+    if kind == "text" and isinstance(block.get("text"), str):
+        return str(block["text"])
+    raise InvalidRequestError(
+        f"A message has a content block of the type {kind!r}.",
+        "Only text is supported: the models read no images, audio or files.",
+    )
+
+
+def merge(messages: Iterable[Message]) -> list[Message]:
+    """Join messages of the same role in a row, as strict templates want it; not tool results."""
+    merged: list[Message] = []
+    for message in messages:
+        last = merged[-1] if merged else None
+        if last is None or message["role"] != last["role"] or message["role"] == "tool":
+            merged.append(dict(message))
+            continue
+        texts = (last["content"], message["content"])
+        joined = {**last, **message, "content": "\n\n".join(text for text in texts if text)}
+        if calls := (*last.get("tool_calls", ()), *message.get("tool_calls", ())):
+            joined["tool_calls"] = list(calls)
+        if last.get("name") != message.get("name"):
+            joined.pop("name", None)
+        merged[-1] = joined
+    return merged
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation that the target's template carries whole.
+
+    Parameters
+    ----------
+    messages : list of dict
+        Role and content.
+    tools : tuple of dict
+        Tools that the template itself writes into the prompt.
+    tool_format : ToolFormat
+        How the target writes calls.
+    """
+
+    messages: list[Message]
+    tools: tuple[Tool, ...]
+    tool_format: ToolFormat
+
+
+def fit(
+    engine: Engine,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
+    tool_format: ToolFormat | None = None,
+) -> Conversation:
+    """Bring a conversation into a form that the templates take and that loses nothing.
+
+    Tried in this order: as it is, all system messages first, system messages in the user's; ids of
+    calls shortened, as Mistral's templates want them, and calls one by one, as Llama's do; at last
+    tools, calls and results as plain text, for templates that know nothing of tools. The first form
+    that both models take is used, or else the first that the target takes.
+
+    Parameters
+    ----------
+    engine : Engine
+        Whose chat templates are meant.
+    messages : sequence of dict
+        Role and content, a text; assistants may have ``tool_calls``, tools a ``tool_call_id``.
+    tools : sequence of dict
+        JSON schemas as chat templates take them.
+    tool_format : ToolFormat, optional
+        How the target writes calls. Unset: read off its template.
+    """
+    native = tool_format or format_of(engine.target.tokenizer, tools)
+    best: Conversation | None = None
+    candidates = list(_candidates(merge(messages), tuple(tools), native, tool_format))
+    for candidate in candidates:
+        if not _carries(_render(engine.target, candidate), candidate):
+            continue
+        if engine.draft is None or _render(engine.draft, candidate) is not None:
+            return candidate
+        best = best or candidate
+    return best or candidates[0]  # that no template takes: the engine says what is wrong
+
+
+def _candidates(
+    messages: list[Message],
+    tools: tuple[Tool, ...],
+    native: ToolFormat | None,
+    wanted: ToolFormat | None,
+) -> Iterator[Conversation]:
+    forms: list[tuple[list[Message], tuple[Tool, ...], ToolFormat]] = []
+    if native is not None:
+        forms.append((messages, tools, native))
+    prose = wanted or ToolFormat()
+    forms.append((_as_text(messages, tools, prose), (), prose))
+    reshape: tuple[Callable[[list[Message]], list[Message]], ...] = (
+        lambda given: given,
+        _short_ids,
+        _one_by_one,
+        lambda given: _one_by_one(_short_ids(given)),
+    )
+    called = any(message.get("tool_calls") for message in messages)
+    for given, offered, form in forms:
+        for place in (lambda given: given, _system_first, _system_in_user):
+            for change in reshape if called and offered is tools else reshape[:1]:
+                yield Conversation(change(place(given)), offered, form)
+
+
+def _render(model: Any, candidate: Conversation) -> str | None:
+    """Return the prompt that a model's template makes; None if it refuses the messages."""
+    try:
+        text = model.render(candidate.messages, candidate.tools).text
+    except InvalidRequestError:
+        return None
+    assert isinstance(text, str)
+    return text
+
+
+def _carries(prompt: str | None, candidate: Conversation) -> bool:
+    """Whether a prompt has all that was said: some templates drop what they do not know."""
+    if prompt is None:
+        return False
+    wanted = [tool.get("function", tool).get("name", "") for tool in candidate.tools]
+    for message in candidate.messages:
+        if message["role"] != "assistant":  # of these, thinking models leave out the thoughts
+            wanted.append(message["content"].strip())
+        wanted += [call["function"]["name"] for call in message.get("tool_calls", ())]
+    return all(text in prompt or json.dumps(text)[1:-1] in prompt for text in wanted)
+
+
+def _system_first(messages: list[Message]) -> list[Message]:
+    texts = [message["content"] for message in messages if message["role"] == "system"]
+    others = [message for message in messages if message["role"] != "system"]
+    first = [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
+    return first + merge(others)
+
+
+def _system_in_user(messages: list[Message]) -> list[Message]:
+    first, *others = _system_first(messages)
+    if first["role"] != "system":
+        return [first, *others]
+    return merge([{**first, "role": "user"}, *others])
+
+
+def _short_ids(messages: list[Message]) -> list[Message]:
+    """Make ids of nine letters and digits, the same for the same id."""
+
+    def short(given: Any) -> str:
+        return hashlib.sha256(str(given).encode()).hexdigest()[:9]
+
+    changed = []
+    for message in messages:
+        message = dict(message)
+        if calls := message.get("tool_calls"):
+            message["tool_calls"] = [{**call, "id": short(call.get("id"))} for call in calls]
+        if "tool_call_id" in message:
+            message["tool_call_id"] = short(message["tool_call_id"])
+        changed.append(message)
+    return changed
+
+
+def _one_by_one(messages: list[Message]) -> list[Message]:
+    """Follow each call with its own result, for templates that take one call a message."""
+    results = {m.get("tool_call_id"): m for m in messages if m["role"] == "tool"}
+    changed: list[Message] = []
+    placed: list[Message] = []
+    for message in messages:
+        calls = message.get("tool_calls", ())
+        if len(calls) < 2:
+            if message not in placed:
+                changed.append(message)
+            continue
+        for number, call in enumerate(calls):
+            content = "" if number else message["content"]
+            changed.append({**message, "content": content, "tool_calls": [call]})
+            if (result := results.get(call.get("id"))) is not None:
+                changed.append(result)
+                placed.append(result)
+    return changed
+
+
+def _as_text(
+    messages: list[Message], tools: tuple[Tool, ...], tool_format: ToolFormat
+) -> list[Message]:
+    """Write tools, calls and results as text, for templates that know nothing of them."""
+    changed: list[Message] = []
+    for message in messages:
+        content = message["content"]
+        if calls := message.get("tool_calls"):
+            content = "\n".join(part for part in (content, write_calls(tool_format, calls)) if part)
+        if message["role"] == "tool":
+            changed.append({"role": "user", "content": write_result(content)})
+        else:
+            plain = {key: value for key, value in message.items() if key != "tool_calls"}
+            changed.append({**plain, "content": content})
+    if tools:
+        changed.insert(0, {"role": "system", "content": describe_tools(tool_format, tools)})
+    return merge(changed)

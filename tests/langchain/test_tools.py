@@ -1,0 +1,244 @@
+"""Tools: offered, chosen, enforced, read, and never reported when half written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, TypedDict
+
+import pytest
+from langchain_core.tools import tool
+from pydantic import BaseModel
+
+from parse_engine import Engine, ParseConfig
+from parse_engine import errors as parse
+from parse_integrations.langchain import ChatParse, ToolFormat
+from parse_integrations.tool_formats import FORMATS, format_of
+from parse_integrations.tools import CallReader
+from tests.langchain.llms import LINES, replying, saying, undecided
+from tests.scripted import scripted
+from tests.tiny_models import tiny_model
+
+Level = Literal["low", "high"]
+
+
+def pick(level: Level, size: Literal[1, 2]) -> str:
+    """Pick one."""
+    return f"{level}{size}"
+
+
+class Paint(BaseModel):
+    """Paint it."""
+
+    color: Literal["red", "green"]
+
+
+class Move(TypedDict):
+    """Move it."""
+
+    where: Literal["left", "right"]
+
+
+@tool
+def stay() -> str:
+    """Stay there."""
+    return "stayed"
+
+
+TOOLS: list[Any] = [pick, Paint, Move, stay]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("template", ["qwen2.5", "qwen3", "mistral_v7", "llama3"])
+@pytest.mark.parametrize("name", ["pick", "Paint", "Move", "stay"])
+def test_a_named_tool_is_called_whatever_the_models_would_write(
+    name: str, template: str, threshold: float
+) -> None:
+    target, draft = tiny_model(template=template, seed=0), tiny_model(template=template, seed=1)
+    llm = ChatParse(engine=Engine(target, draft), threshold=threshold, max_tokens=200)
+    answer = llm.bind_tools(TOOLS, tool_choice=name).invoke("Hi")
+    (call,) = answer.tool_calls
+    assert call["name"] == name
+    if name == "pick":
+        assert call["args"]["level"] in ("low", "high")
+        assert call["args"]["size"] in (1, 2)
+    if name == "stay":
+        assert call["args"] == {}
+    assert answer.text == ""
+    assert answer.response_metadata["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("form", ["hermes", "mistral", "llama3_json"])
+@pytest.mark.parametrize("choice", ["any", "required", True, {"type": "any"}])
+def test_any_tool_is_called(form: str, choice: Any) -> None:
+    llm = undecided(max_tokens=300, tool_format=form)
+    bound = llm.bind_tools(TOOLS, tool_choice=choice)
+    (call,) = bound.invoke("Hi").tool_calls
+    assert call["name"] in ("pick", "Paint", "Move", "stay")
+
+
+def test_draft_and_target_of_different_families_agree_on_a_forced_call() -> None:
+    target, draft = tiny_model(template="qwen2.5"), tiny_model(template="llama3", seed=1)
+    llm = ChatParse(engine=Engine(target, draft), threshold=0.0, max_tokens=200)
+    answer = llm.bind_tools(TOOLS, tool_choice="pick").invoke("Hi")
+    assert answer.tool_calls[0]["name"] == "pick"
+    assert answer.response_metadata["parse_accepted_fraction"] == 1.0
+
+
+def test_choice_none_offers_nothing() -> None:
+    call = '<tool_call>\n{"name": "stay", "arguments": {}}\n</tool_call>'
+    llm, prompts = replying(call, call)
+    answer = llm.bind_tools(TOOLS, tool_choice="none").invoke("Hi")
+    assert not answer.tool_calls
+    assert answer.text == call
+    assert "stay" not in prompts[0]
+    assert llm.bind_tools(TOOLS, tool_choice="auto").invoke("Hi").tool_calls
+    assert "stay" in prompts[1]
+
+
+@pytest.mark.parametrize("choice", ["fly", {"type": "function", "function": {"name": "fly"}}])
+def test_choice_of_a_tool_that_is_not_there_is_refused(choice: Any) -> None:
+    with pytest.raises(parse.InvalidRequestError, match="fly"):
+        saying(LINES).bind_tools(TOOLS, tool_choice=choice)
+
+
+def test_parallel_calls_have_ids_of_their_own() -> None:
+    call = '<tool_call>\n{"name": "stay", "arguments": {}}\n</tool_call>'
+    answer = saying(f"{call}\n{call}\n{call}").bind_tools(TOOLS).invoke("Hi")
+    assert len(answer.tool_calls) == 3
+    assert len({call["id"] for call in answer.tool_calls}) == 3
+
+
+CALL = '<tool_call>\n{"name": "pick", "arguments": {"level": "low", "size": 1}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_is_cut_off_is_never_reported(form: str, stream: bool) -> None:
+    whole = {
+        "hermes": CALL,
+        "llama3_json": '{"name": "pick", "parameters": {"level": "low", "size": 1}}',
+        "mistral": '[TOOL_CALLS][{"name": "pick", "arguments": {"level": "low", "size": 1}}]',
+    }[form]
+    model = tiny_model()
+    ids = model.encode(whole)
+    for count in range(12, len(ids), 5):
+        llm = saying(whole, tool_format=form, max_tokens=count)
+        bound = llm.bind_tools(TOOLS)
+        if stream:
+            chunks = list(bound.stream("Hi"))
+            answer: Any = chunks[0]
+            for chunk in chunks[1:]:
+                answer = answer + chunk
+                assert not answer.tool_calls
+        else:
+            answer = bound.invoke("Hi")
+        assert not answer.tool_calls
+        assert answer.response_metadata["finish_reason"] == "length"
+        if "{" in whole[: len(model.tokenizer.decode(list(ids[:count])))]:
+            shown = answer.text + "".join(c["args"] for c in answer.invalid_tool_calls)
+            assert '{"' in shown
+    (call,) = saying(whole, tool_format=form).bind_tools(TOOLS).invoke("Hi").tool_calls
+    assert call["args"] == {"level": "low", "size": 1}
+
+
+@pytest.mark.parametrize("step", [1, 4, 1000])
+@pytest.mark.parametrize(
+    ("form", "text", "said", "calls"),
+    [
+        ("hermes", f"Hm.\n{CALL}\n{CALL}", "Hm.", [("pick", {"level": "low", "size": 1})] * 2),
+        ("hermes", CALL.replace(": 1", ': "1"'), "", [("pick", {"level": "low", "size": 1})]),
+        ("hermes", "a < b <tool", "a < b <tool", []),
+        ("hermes", '<tool_call>\n{"arguments": {}}\n</tool_call>', "", [(None, None)]),
+        ("hermes", '<tool_call>{"name": "pick", "arguments": 3}</tool_call>', "", [("pick", None)]),
+        ("llama3_json", '{"name": "stay", "parameters": {}}', "", [("stay", {})]),
+        (
+            "llama3_json",
+            '<|python_tag|>{"name": "stay", "parameters": {}}; {"name": "Paint", "parameters": {}}',
+            "",
+            [("stay", {}), ("Paint", {})],
+        ),
+        ("llama3_json", '{"name": "Bob", "age": 3}', '{"name": "Bob", "age": 3}', []),
+        ("llama3_json", 'It is {"name": "stay"}', 'It is {"name": "stay"}', []),
+        ("mistral", '[TOOL_CALLS] [{"name": "stay", "arguments": {}}]', "", [("stay", {})]),
+        ("mistral", "[TOOL_CALLS]stay[ARGS]{}[TOOL_CALLS]Paint[CALL_ID]x[ARGS]{}", "",
+         [("stay", {}), ("Paint", {})]),
+        ("mistral", "[TOOL_CALLS] [{'name'", "", [(None, None)]),
+    ],
+)  # fmt: skip
+def test_calls_are_read_as_they_come(
+    form: str, text: str, said: str, calls: list[Any], step: int
+) -> None:
+    tools = [
+        *saying(LINES).bind_tools([pick, Paint, stay]).kwargs["tools"],  # type: ignore[attr-defined]
+    ]
+    reader = CallReader(FORMATS[form], tools)
+    pieces = []
+    for start in range(0, len(text), step):
+        pieces += reader.feed(text[start : start + step])
+    pieces += reader.finish(ended=True)
+    assert "".join(piece for piece in pieces if isinstance(piece, str)) == said
+    found = [(p.name, p.arguments) for p in pieces if not isinstance(p, str)]
+    assert found == calls
+
+
+def test_formats_are_read_off_the_templates() -> None:
+    tokenizer = tiny_model().tokenizer
+    assert format_of(tokenizer, ()) == FORMATS["hermes"]
+    assert format_of(tiny_model(template="gemma2").tokenizer, ()) is None
+
+
+def test_a_format_of_ones_own() -> None:
+    spec = {
+        "start_anchor_pattern": r"\Z",
+        "fields": {
+            "tool_calls": {"open": "CALL ", "close": " END", "repeats": True},
+            "answer": {},
+        },
+    }
+    own = ToolFormat(spec, ("CALL ",), (" END",), " ")
+    text = 'Well. CALL {"name": "stay", "arguments": {}} END'
+    answer = saying(text, tool_format=own).bind_tools(TOOLS).invoke("Hi")
+    assert answer.text == "Well. "
+    assert answer.tool_calls[0]["name"] == "stay"
+    forced = undecided(tool_format=own).bind_tools(TOOLS, tool_choice="Paint").invoke("Hi")
+    assert forced.tool_calls[0]["name"] == "Paint"
+    with pytest.raises(ValueError, match="hermes"):
+        saying(LINES, tool_format="xml")
+
+
+def test_thinking_comes_before_a_forced_call() -> None:
+    model = tiny_model(template="qwen3_thinking")
+    text = f"Hm.\n</think>\n\n{CALL}"
+    engine = Engine(model, scripted(model, text), ParseConfig(threshold=0.0))
+    answer = ChatParse(engine=engine).bind_tools(TOOLS, tool_choice="pick").invoke("Hi")
+    assert answer.content_blocks[0]["type"] == "reasoning"
+    assert answer.tool_calls[0]["args"] == {"level": "low", "size": 1}
+
+
+def test_unicode_survives_a_forced_call() -> None:
+    schema = {
+        "title": "greet",
+        "description": "Greet.",
+        "type": "object",
+        "properties": {"name": {"enum": ["Zoë 日本語 😀"]}},
+        "required": ["name"],
+    }
+    for chunk in undecided().bind_tools([schema], tool_choice="greet").stream("Hi"):
+        if chunk.tool_call_chunks:
+            (written,) = chunk.tool_call_chunks
+            assert json.loads(written["args"] or "") == {"name": "Zoë 日本語 😀"}
+
+
+def test_several_enforced_calls_where_they_are_allowed() -> None:
+    text = "\n".join([CALL] * 3)
+    model = tiny_model()
+    for several in (True, False):
+        draft = scripted(model, text if several else CALL)
+        llm = ChatParse(engine=Engine(model, draft, ParseConfig(threshold=0.0)))
+        bound = llm.bind_tools(TOOLS, tool_choice="any", parallel_tool_calls=several)
+        assert len(bound.invoke("Hi").tool_calls) == (3 if several else 1)
+        # the target, which writes from the first token on, keeps to the same rule
+        alone = undecided(max_tokens=250).bind_tools(
+            TOOLS, tool_choice="any", parallel_tool_calls=several
+        )
+        assert len(alone.invoke("Hi").tool_calls) >= 1
