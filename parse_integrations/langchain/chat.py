@@ -112,7 +112,7 @@ class ChatParse(ParseSettings):
             asked, timeout = self._ask(messages, stop, kwargs)
             maker = ChunkMaker(asked.engine.target.name)
             deadline = time.monotonic() + timeout
-            with closing(asked.engine.stream(asked.messages, **asked.options)) as events:  # type: ignore[type-var]
+            with closing(asked.engine.stream(asked.messages, **asked.options)) as events:
                 for event in events:
                     _check_time(deadline, timeout)
                     announce(event, run_manager)
@@ -130,7 +130,7 @@ class ChatParse(ParseSettings):
             asked, timeout = await asyncio.to_thread(self._ask, messages, stop, kwargs)
             maker = ChunkMaker(asked.engine.target.name)
             deadline = time.monotonic() + timeout
-            async with aclosing(asked.engine.astream(asked.messages, **asked.options)) as events:  # type: ignore[type-var]
+            async with aclosing(asked.engine.astream(asked.messages, **asked.options)) as events:
                 async for event in events:
                     _check_time(deadline, timeout)
                     await aannounce(event, run_manager)
