@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from parse_engine.backends.model import Model, Prompt
 from parse_engine.clock import Clock
 from parse_engine.config import ParseConfig
 from parse_engine.cuts import cut_points
+from parse_engine.draft import make_draft, write_draft
 from parse_engine.errors import ContextOverflowError, FallbackWarning, InvalidRequestError
 from parse_engine.options import CallOptions, split_options
+from parse_engine.render import encode_plain
 from parse_engine.request import Request, check_request
 from parse_engine.stats import CallStats
 from parse_engine.types import Draft, Message, Verdicts
+from parse_engine.verdicts import check_finite
 from parse_engine.verify import Ability, Checked, verify
 
 
@@ -57,6 +60,19 @@ class Speculation:
         return draft is not None and draft.complete and len(self.accepted_ids) == len(draft.ids)
 
 
+def check_types(target: object, draft: object, config: object) -> None:
+    """Refuse what no engine can be made of."""
+    if not isinstance(target, Model) or not isinstance(draft, Model | None):
+        wrong = draft if isinstance(target, Model) else target
+        raise InvalidRequestError(
+            f"A model is {type(wrong).__name__}.",
+            "Use Engine.from_pretrained, or wrap network and tokenizer: Model(name, network, "
+            "tokenizer) of parse_engine.backends.model.",
+        )
+    if not isinstance(config, ParseConfig | None):
+        raise InvalidRequestError(f"config is {config!r}.", "Give a ParseConfig, or None.")
+
+
 def prepare(
     messages: Sequence[Message],
     options: CallOptions,
@@ -92,6 +108,21 @@ def prepare(
     return Call(request, config, writer, prompt, min(request.max_new_tokens, room))
 
 
+def draft_answer(
+    call: Call,
+    draft: Model | None,
+    target: Model,
+    on_progress: Callable[[int], None],
+    same_tokenizer: bool,
+) -> Draft:
+    """Let the draft model answer a call, within its limits."""
+    assert draft is not None
+    limit = min(call.limit, call.config.max_draft_tokens or call.limit)
+    return write_draft(
+        draft, target, call.request, limit, on_progress, same_tokenizer=same_tokenizer
+    )
+
+
 def judge_draft(target: Model, able: Ability, call: Call, draft: Draft) -> Checked:
     """Cut a draft and let the target judge the prefixes."""
     # as many questions as stay shorter, all together, than the draft
@@ -99,6 +130,25 @@ def judge_draft(target: Model, able: Ability, call: Call, draft: Draft) -> Check
     cuts = cut_points(draft, call.config.cut_at, call.config.max_prefixes or affordable)
     messages = call.request.messages
     return verify(target, able, messages, call.prompt.ids, draft, cuts, call.config)
+
+
+def judge_text(target: Model, able: Ability, call: Call, text: str) -> Verdicts:
+    """Judge a text that is given, as if it had been drafted.
+
+    Raises
+    ------
+    InvalidRequestError
+        If it has no tokens.
+    ContextOverflowError, VerificationError
+        If it does not fit, or the verdicts are no numbers.
+    """
+    ids = encode_plain(target.tokenizer, text)
+    if not ids:
+        raise InvalidRequestError(f"answer is {text!r}.", "Give a text that has tokens.")
+    draft = make_draft(target, ids, len(ids), complete=True)
+    verdicts = judge_draft(target, able, call, draft).verdicts
+    check_finite(target, verdicts)
+    return verdicts
 
 
 def give_up(reason: str, draft: Draft | None = None, checked: Checked | None = None) -> Speculation:

@@ -63,6 +63,8 @@ def main(argv: Sequence[str] | None = None, *, open_engine: OpenEngine | None = 
     SystemExit
         By argparse: 0 after ``--help``, 2 for wrong usage.
     """
+    if sys.stdout is None:  # closed by the caller, who does not want to see it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open to the end of the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a mark the encoding lacks is no reason to fail
             stream.reconfigure(errors="replace")
@@ -78,9 +80,17 @@ def main(argv: Sequence[str] | None = None, *, open_engine: OpenEngine | None = 
         print("Interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Python flushes standard output once more at exit, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return 141
+    except OSError as error:
+        _forget_output()
+        print(f"Standard output or a file could not be used: {error}", file=sys.stderr)
+        return 1
+
+
+def _forget_output() -> None:
+    """Write nothing more: Python flushes standard output once more at exit, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(args: argparse.Namespace, open_engine: OpenEngine) -> int:
@@ -269,13 +279,15 @@ def _messages(args: argparse.Namespace, question: str) -> list[Message]:
 
 
 def _question(args: argparse.Namespace) -> str:
-    if args.question is None and sys.stdin.isatty():
+    if args.question is None and sys.stdin is not None and sys.stdin.isatty():
         return DEFAULT_QUESTION
     return _read("-").strip() if args.question in (None, "-") else str(args.question)
 
 
 def _read(path: str) -> str:
     """Read a file, or standard input where the path is "-"."""
+    if path == "-" and sys.stdin is None:
+        raise InvalidRequestError("Standard input is closed.", "Give the text as an argument.")
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -99,7 +99,12 @@ class ParseConfig:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number and not a bool."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...], other: str = "") -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from parse_engine.answer import AnswerText
 from parse_engine.backends.model import Model
 from parse_engine.errors import ContextOverflowError
+from parse_engine.render import encode_plain
 from parse_engine.request import Request
 from parse_engine.text import TextBuilder, decode_all
 from parse_engine.types import Draft
@@ -73,7 +74,7 @@ def write_draft(
         return make_draft(target, ids, limit, complete=ended)
     builder.finish()
     text = answer.raw if answer.stopped else builder.text
-    return make_draft(target, target.encode(text), limit, complete=ended)
+    return make_draft(target, encode_plain(target.tokenizer, text), limit, complete=ended)
 
 
 def make_draft(target: Model, ids: Sequence[int], limit: int, *, complete: bool) -> Draft:

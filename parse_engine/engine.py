@@ -10,13 +10,24 @@ from typing import Unpack
 
 from parse_engine.accept import longest_valid_prefix
 from parse_engine.backends.check import find_ability
+from parse_engine.backends.generation import plain_generation
 from parse_engine.backends.loading import LoadOptions, load, sources
 from parse_engine.backends.model import Model
 from parse_engine.backends.rope import steady_rope
-from parse_engine.call import Call, Speculation, call_stats, give_up, judge_draft, prepare
+from parse_engine.call import (
+    Call,
+    Speculation,
+    call_stats,
+    check_types,
+    draft_answer,
+    give_up,
+    judge_draft,
+    judge_text,
+    prepare,
+)
 from parse_engine.clock import Clock
 from parse_engine.config import ParseConfig
-from parse_engine.draft import make_draft, tokenizers_equal, write_draft
+from parse_engine.draft import tokenizers_equal
 from parse_engine.errors import (
     CallCancelledError,
     ContextOverflowError,
@@ -26,9 +37,9 @@ from parse_engine.errors import (
 )
 from parse_engine.options import CallOptions
 from parse_engine.regenerate import regenerate
+from parse_engine.request import check_text
 from parse_engine.stats import record
 from parse_engine.types import (
-    Draft,
     DraftProgress,
     Event,
     Generation,
@@ -59,16 +70,17 @@ class Engine:
     Raises
     ------
     UnsupportedModelError
-        If the target cannot judge prefixes; the message says why. With ``mode="target"`` in the
-        config it is raised when prefixes are to be judged, and the target alone can be used.
+        If the target cannot judge; with ``mode="target"`` in the config only when it has to.
     """
 
     def __init__(
         self, target: Model, draft: Model | None = None, config: ParseConfig | None = None
     ) -> None:
+        check_types(target, draft, config)
         self.target = target
         self.draft = draft
         self.config = config or ParseConfig()
+        plain_generation(*(model.network for model in (target, draft) if model))
         steady_rope(target, draft)
         self._found = find_ability(target, self.config)
         if self.config.mode == "parse" and isinstance(self._found, UnsupportedModelError):
@@ -93,10 +105,9 @@ class Engine:
         config : ParseConfig, optional
             Settings of the algorithm.
         **loading
-            dtype, device_map, quantization_config, revision, local_files_only,
-            attn_implementation, chat_template_kwargs, trust_remote_code: for the target, and with
-            the prefix ``draft_`` for the draft model, which follows the target where unset in
-            dtype, device_map, local_files_only and chat_template_kwargs.
+            Fields of ModelSource for the target, and with the prefix ``draft_`` for the draft
+            model, which follows the target where unset in dtype, device_map, local_files_only and
+            chat_template_kwargs.
 
         Raises
         ------
@@ -160,9 +171,9 @@ class Engine:
     def stream(
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
     ) -> Generator[Event, None, None]:
-        """Answer a conversation and yield what happens; the last event is the Generation.
+        """Answer and yield what happens; the last event is the Generation.
 
-        Takes what ``generate`` takes. Closing the iterator stops the models within one token.
+        Closing the iterator stops the models within one token, or one pass of verification.
         """
         call = self._prepare(messages, options)
         return iterate(partial(self._answer, call), copy_context())
@@ -199,12 +210,9 @@ class Engine:
         """
         if not isinstance(answer, str) or not answer:
             raise InvalidRequestError(f"answer is {answer!r}.", "Give the text to judge.")
+        check_text("answer", answer)
         call = self._prepare(messages, {**options, "mode": "target", "verify_order": "all"})
-        ids = self.target.encode(answer)
-        draft = make_draft(self.target, ids, len(ids), complete=True)
-        verdicts = judge_draft(self.target, self.ability, call, draft).verdicts
-        check_finite(self.target, verdicts)
-        return verdicts
+        return judge_text(self.target, self.ability, call, answer)
 
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
         call = prepare(messages, options, self.config, self.target, self.draft)
@@ -262,9 +270,13 @@ class Engine:
         lost_cause = self.ability.lost_cause(len(call.prompt.ids))
         if lost_cause is not None:
             return give_up(lost_cause)
+
+        def progress(tokens: int) -> None:
+            emit(DraftProgress(tokens))
+
         try:
             with clock.stage("draft"):
-                draft = self._draft(call, emit)
+                draft = draft_answer(call, self.draft, self.target, progress, self._same_tokenizer)
         except CallCancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a draft model can die of
@@ -287,14 +299,3 @@ class Engine:
         found = Speculation(draft, checked, accepted)
         emit(Verified(verdicts, len(found.accepted_ids), len(draft.ids)))
         return found
-
-    def _draft(self, call: Call, emit: Emit) -> Draft:
-        assert self.draft is not None
-        return write_draft(
-            self.draft,
-            self.target,
-            call.request,
-            min(call.limit, call.config.max_draft_tokens or call.limit),
-            lambda tokens: emit(DraftProgress(tokens)),
-            same_tokenizer=self._same_tokenizer,
-        )

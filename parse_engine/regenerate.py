@@ -73,7 +73,8 @@ def count_positions(network: PreTrainedModel) -> Iterator[list[int]]:
     counts: list[int] = []
     thread = threading.get_ident()
 
-    def count(module: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001 - as torch calls it
+    def count(module: Any, args: Any, kwargs: Any = None) -> None:  # noqa: ARG001 - as torch calls
+        # torch registers a hook in two steps: between them another thread calls without kwargs
         if threading.get_ident() == thread and kwargs.get("input_ids") is not None:
             counts.append(kwargs["input_ids"].shape[1])
 

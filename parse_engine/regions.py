@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 THINK_REGIONS: dict[str, Any] = {
     "start_anchor_pattern": r"(?=<think>\s*\Z)",
     "fields": {
-        "reasoning": {"open_pattern": r"<think>\s*", "close_pattern": r"\s*</think>\s*"},
+        "reasoning": {"open_pattern": r"\A\s*<think>\s*", "close_pattern": r"\s*</think>\s*"},
         "answer": {},
     },
 }
@@ -57,4 +57,6 @@ def answer_parser(tokenizer: PreTrainedTokenizerBase, prompt_text: str) -> Respo
         return None
     from transformers.utils.chat_parsing import ResponseParser
 
-    return ResponseParser(regions, prefix=prompt_text)
+    # only the end of the prompt: what users and system say about the marks opens nothing
+    opened = regions is THINK_REGIONS and prompt_text.rstrip().endswith("<think>")
+    return ResponseParser(regions, prefix="<think>" if opened else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ LogitsProcessors = Callable[["Model", int], Sequence[Callable[[Any, Any], Any]]]
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 DEFAULT_MAX_NEW_TOKENS = 2048
+SMALLEST_TEMPERATURE = 1e-4  # below it logits overflow, and a sample is the best token anyway
 
 
 @dataclass(frozen=True)
@@ -110,27 +112,55 @@ def check_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
         if not isinstance(message, Mapping):
             raise InvalidRequestError(f"{where} is {_short(message)}.", f"Give dicts: {example}.")
         role = message.get("role")
-        if role not in ROLES:
+        if not isinstance(role, str) or role not in ROLES:
             raise InvalidRequestError(
                 f"{where} has the role {role!r}.", f"Choose one of: {', '.join(ROLES)}."
             )
-        _check_content(where, message)
-    return tuple(dict(message) for message in checked)
+    return tuple(
+        {**message, "content": _content(f"messages[{index}]", message)}
+        for index, message in enumerate(checked)
+    )
 
 
-def _check_content(where: str, message: Mapping[str, Any]) -> None:
-    content = message.get("content")
-    if isinstance(content, str) or (content is None and message.get("tool_calls")):
-        return
-    if isinstance(content, Sequence):
-        kinds = [part.get("type") if isinstance(part, Mapping) else part for part in content]
-        if all(kind == "text" for kind in kinds):
-            return
+def _content(where: str, message: Mapping[str, Any]) -> str | None:
+    """Return the content as templates take it, text parts joined."""
+    content, calls = message.get("content"), message.get("tool_calls")
+    if isinstance(content, list | tuple):
+        if not content or not all(
+            isinstance(part, Mapping)
+            and part.get("type") == "text"
+            and isinstance(part.get("text"), str)
+            for part in content
+        ):
+            raise InvalidRequestError(
+                f"{where} has the content {_short(content)}.",
+                'Only text is supported: a string, or parts {"type": "text", "text": "..."}.',
+            )
+        content = "".join(part["text"] for part in content)
+    if calls:
+        try:
+            json.dumps(calls)
+        except (TypeError, ValueError) as error:
+            raise InvalidRequestError(
+                f"{where} has tool_calls that are not JSON: {error}.", "Give plain JSON values."
+            ) from error
+    if content is None and calls:
+        return None
+    if not isinstance(content, str):
+        raise InvalidRequestError(f"{where} has the content {_short(content)}.", "Give a text.")
+    check_text(where, content)
+    return content
+
+
+def check_text(where: str, text: str) -> None:
+    """Refuse a text that is not Unicode: half a surrogate pair, as a wrong decoding leaves it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
         raise InvalidRequestError(
-            f"{where} has content parts {_short(kinds)}.",
-            'Only text is supported: {"type": "text", "text": ...}.',
-        )
-    raise InvalidRequestError(f"{where} has the content {_short(content)}.", "Give a text.")
+            f"{where} has half a character at offset {error.start}.",
+            "Decode the text as what it is, or with errors='replace'.",
+        ) from error
 
 
 def check_tools(tools: Sequence[Mapping[str, Any]] | None) -> tuple[Mapping[str, Any], ...]:
@@ -200,6 +230,8 @@ def check_sampling(
 
     if temperature is None:
         temperature = default("temperature", 1.0) if default("do_sample", False) else 0.0
+    if temperature < SMALLEST_TEMPERATURE:
+        temperature = 0.0
     return Sampling(
         temperature=float(temperature),
         top_p=default("top_p", 1.0) if top_p is None else top_p,

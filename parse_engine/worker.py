@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
@@ -12,8 +13,18 @@ from queue import SimpleQueue
 from parse_engine.errors import CallCancelledError
 from parse_engine.types import Event, Generation
 
-Emit = Callable[[Event], None]
+Emit = Callable[[Event | None], None]
 Work = Callable[[Emit], Generation]
+
+_running: dict[threading.Thread, threading.Event] = {}
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Stop what still runs when the program ends: torch aborts if it is torn down at work."""
+    for thread, cancelled in list(_running.items()):
+        cancelled.set()
+        thread.join()
 
 
 def iterate(work: Work, context: Context) -> Generator[Event, None, None]:
@@ -79,10 +90,11 @@ def _start(
     deliver: Callable[[Event | BaseException], None],
     cancelled: threading.Event,
 ) -> threading.Thread:
-    def emit(event: Event) -> None:
+    def emit(event: Event | None) -> None:
         if cancelled.is_set():
             raise CallCancelledError()
-        deliver(event)
+        if event is not None:
+            deliver(event)
 
     def run() -> None:
         try:
@@ -90,7 +102,9 @@ def _start(
         except BaseException as error:  # noqa: BLE001 - raised again where the events are read
             outcome = error
         deliver(outcome)
+        _running.pop(threading.current_thread(), None)
 
     thread = threading.Thread(target=context.run, args=(run,), name="parse-call", daemon=True)
+    _running[thread] = cancelled
     thread.start()
     return thread

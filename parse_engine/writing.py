@@ -26,7 +26,7 @@ class Writer:
     source : {"regenerated", "draft"}
         What new tokens are called in the events.
     emit : callable
-        Receives the events.
+        Receives the events; None asks only whether somebody still listens.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Writer:
         prompt_text: str,
         stop: tuple[str, ...],
         source: Source,
-        emit: Callable[[Event], None],
+        emit: Callable[[Event | None], None],
     ) -> None:
         self._builder = TextBuilder(model.tokenizer)
         self._answer = AnswerText(stop, answer_parser(model.tokenizer, prompt_text))
@@ -58,6 +58,7 @@ class Writer:
 
     def add(self, token: int) -> bool:
         """Take a newly written token; return whether the answer is over."""
+        self._emit(None)  # raises where nobody listens any more, also while nothing is shown
         if token in self._eos_ids:
             self.ended = True
             return True
@@ -92,11 +93,11 @@ class Writer:
         """The answer's tokens, without end-of-turn token and what a stop string cut off."""
         if not self._answer.stopped:
             return tuple(self._ids)
-        ends, last = [], 0
+        starts, last = [], 0
         for end in self._builder.char_ends:
+            starts.append(last)
             last = last if end is None else end
-            ends.append(last)
-        return tuple(self._ids[: bisect_left(ends, len(self._answer.raw)) + 1])
+        return tuple(self._ids[: bisect_left(starts, len(self._answer.raw))])
 
     def _show(self, deltas: Iterable[TextDelta]) -> None:
         for delta in deltas:

@@ -11,10 +11,10 @@ import torch
 from transformers import (
     GenerationConfig,
     LogitsProcessorList,
-    StoppingCriteria,
     StoppingCriteriaList,
 )
 
+from parse_engine.backends.generation import TokenWatch
 from parse_engine.backends.kinds import ALL_LAYERS, Plan, context_window, plan_for
 from parse_engine.errors import InvalidRequestError, UnsupportedModelError
 from parse_engine.pack import within
@@ -256,28 +256,6 @@ class Model:
             logits_processor=LogitsProcessorList(
                 [*processors, *sampling_processors(sampling, inputs.device)]
             ),
-            stopping_criteria=StoppingCriteriaList([_TokenWatch(on_token)]),
+            stopping_criteria=StoppingCriteriaList([TokenWatch(on_token)]),
         )
         return tuple(output[0, len(ids) :].tolist())
-
-
-class _TokenWatch(StoppingCriteria):
-    """Hands each new token to a callback, which says whether to stop.
-
-    Where ``generate`` looks at this a step late (on mps), the token after the last is not reported.
-    """
-
-    def __init__(self, on_token: Callable[[int], bool]) -> None:
-        self.on_token = on_token
-        self.stopped = False
-
-    def __call__(
-        self,
-        input_ids: torch.LongTensor,
-        scores: torch.FloatTensor,  # noqa: ARG002 - the base class's signature
-        **kwargs: Any,  # noqa: ARG002
-    ) -> torch.BoolTensor:
-        self.stopped = self.stopped or self.on_token(int(input_ids[0, -1]))
-        done = torch.full((1,), self.stopped, dtype=torch.bool, device=input_ids.device)
-        assert isinstance(done, torch.Tensor)
-        return done  # type: ignore[return-value]

@@ -172,20 +172,22 @@ def ensure(
             or (gguf and not is_whole_gguf(gguf_path(folder, model), model))
         ]
 
-    if not missing():
-        return
     try:
+        if not missing():
+            return
         folder.mkdir(parents=True, exist_ok=True)
+        with only_process(folder, progress):
+            todo = missing()  # the process that was waited for may have made it all
+            check_disk_space(todo, folder, converted=converted, gguf=gguf)
+            for model in todo:
+                make(model, folder, converted=converted, gguf=gguf, progress=progress, fetch=fetch)
+    except DemoDownloadError:
+        raise
     except OSError as error:
         raise DemoDownloadError(
-            f"The folder for the demo models cannot be made: {error}.",
+            f"The demo models cannot be kept in {folder}: {error}.",
             "Set PARSE_DEMO_DIR to a folder that can be written to.",
         ) from error
-    with only_process(folder, progress):
-        todo = missing()  # the process that was waited for may have made it all
-        check_disk_space(todo, folder, converted=converted, gguf=gguf)
-        for model in todo:
-            make(model, folder, converted=converted, gguf=gguf, progress=progress, fetch=fetch)
 
 
 def make(

@@ -1,0 +1,61 @@
+"""What transformers' ``generate`` is kept to, and how its tokens are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import StoppingCriteria
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# What a model's generation config may ask of ``generate`` that has no place in writing one token at
+# a time on a cache of our own.
+PLAIN: dict[str, Any] = {
+    "use_cache": True,
+    "return_dict_in_generate": None,
+    "prompt_lookup_num_tokens": None,
+    "assistant_early_exit": None,
+    "use_mtp": None,
+    "stop_strings": None,
+    "penalty_alpha": None,
+    "dola_layers": None,
+    "token_healing": None,
+    "prefill_chunk_size": None,
+}
+
+
+def plain_generation(*networks: PreTrainedModel) -> None:
+    """Take out of the models' generation configs what would break or change our writing."""
+    for config in (network.generation_config for network in networks):
+        if config is None:
+            continue
+        for name, value in PLAIN.items():
+            if hasattr(config, name):
+                setattr(config, name, value)
+        if config.cache_implementation in ("dynamic", "hybrid"):
+            config.cache_implementation = None
+
+
+class TokenWatch(StoppingCriteria):
+    """Hands each new token to a callback, which says whether to stop.
+
+    Where ``generate`` looks at this a step late (on mps), the token after the last is not reported.
+    """
+
+    def __init__(self, on_token: Callable[[int], bool]) -> None:
+        self.on_token = on_token
+        self.stopped = False
+
+    def __call__(  # noqa: D102 - as its base class says
+        self,
+        input_ids: torch.LongTensor,
+        scores: torch.FloatTensor,  # noqa: ARG002 - the base class's signature
+        **kwargs: Any,  # noqa: ARG002
+    ) -> torch.BoolTensor:
+        self.stopped = self.stopped or self.on_token(int(input_ids[0, -1]))
+        done = torch.full((1,), self.stopped, dtype=torch.bool, device=input_ids.device)
+        assert isinstance(done, torch.Tensor)
+        return done  # type: ignore[return-value]
