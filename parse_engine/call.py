@@ -16,7 +16,7 @@ from parse_engine.options import CallOptions, split_options
 from parse_engine.render import encode_plain
 from parse_engine.request import Request, check_request
 from parse_engine.stats import CallStats
-from parse_engine.types import Draft, Message, Verdicts
+from parse_engine.types import Draft, DraftProgress, Event, Message, Verdicts
 from parse_engine.verdicts import check_finite
 from parse_engine.verify import Ability, Checked, verify
 
@@ -112,14 +112,19 @@ def draft_answer(
     call: Call,
     draft: Model | None,
     target: Model,
-    on_progress: Callable[[int], None],
+    emit: Callable[[Event], None],
     same_tokenizer: bool,
 ) -> Draft:
     """Let the draft model answer a call, within its limits."""
     assert draft is not None
     limit = min(call.limit, call.config.max_draft_tokens or call.limit)
     return write_draft(
-        draft, target, call.request, limit, on_progress, same_tokenizer=same_tokenizer
+        draft,
+        target,
+        call.request,
+        limit,
+        lambda tokens: emit(DraftProgress(tokens)),
+        same_tokenizer=same_tokenizer,
     )
 
 

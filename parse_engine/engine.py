@@ -40,7 +40,6 @@ from parse_engine.regenerate import regenerate
 from parse_engine.request import check_text
 from parse_engine.stats import record
 from parse_engine.types import (
-    DraftProgress,
     Event,
     Generation,
     Message,
@@ -271,12 +270,9 @@ class Engine:
         if lost_cause is not None:
             return give_up(lost_cause)
 
-        def progress(tokens: int) -> None:
-            emit(DraftProgress(tokens))
-
         try:
             with clock.stage("draft"):
-                draft = draft_answer(call, self.draft, self.target, progress, self._same_tokenizer)
+                draft = draft_answer(call, self.draft, self.target, emit, self._same_tokenizer)
         except CallCancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a draft model can die of

@@ -61,7 +61,7 @@ def test_demo_folder_without_any_variable(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_folder_that_cannot_be_made_is_named(source: Source, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DemoDownloadError, match="cannot be made") as caught:
+    with pytest.raises(DemoDownloadError, match="cannot be kept") as caught:
         fetch_only(source, tmp_path / "file" / "demo")
     assert "PARSE_DEMO_DIR" in caught.value.hint
 
