@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 Tool = Mapping[str, Any]
 CALLS = "tool_calls"  # the field of a response template that holds calls
 
+# Smaller models leave out the marks, or put fences in their place: an answer that is nothing but
+# JSON with the name of a tool and arguments is a call too.
+BARE = "bare_calls"
+BARE_REGION = {"open_pattern": r'\A(?=\s*(?:```(?:json)?\s*)?\{\s*"name"\s*:)'}
+
 # The field without marks is the answer. Non-JSON is kept as text, so that nothing is lost.
 HERMES_TEMPLATE: dict[str, Any] = {
     "start_anchor_pattern": r"\Z",
@@ -27,6 +32,7 @@ HERMES_TEMPLATE: dict[str, Any] = {
             "repeats": True,
             "transform": {"type": "function", "function": "{content}"},
         },
+        BARE: BARE_REGION,
         "answer": {},
     },
 }

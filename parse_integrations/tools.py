@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from parse_engine import InvalidRequestError
-from parse_integrations.tool_formats import CALLS, Tool, ToolFormat, tool_name
+from parse_integrations.tool_formats import BARE, CALLS, Tool, ToolFormat, tool_name
 
 
 def check_choice(choice: Any, tools: Sequence[Tool]) -> str:
@@ -97,16 +97,27 @@ class CallReader:
     def _read(self, events: list[dict[str, Any]], *, whole: bool) -> list[str | ToolCall]:
         pieces: list[str | ToolCall] = []
         for event in events:
-            calling = event["field"] == CALLS
+            calling = event["field"] in (CALLS, BARE)
             if event["type"] == "region_open" and calling:
                 self._raw = ""
             elif event["type"] == "region_chunk" and calling:
                 self._raw += event["text"]
             elif event["type"] == "region_chunk":
                 pieces.append(event["text"])
+            elif event["type"] == "region_close" and event["field"] == BARE:
+                pieces += self._bare_calls(whole=whole)
             elif event["type"] == "region_close" and calling:
                 pieces += self._calls(event["value"], whole=whole)
         return pieces
+
+    def _bare_calls(self, *, whole: bool) -> list[str | ToolCall]:
+        text = self._raw.strip().removeprefix("```").removeprefix("json").removesuffix("```")
+        found = _found_calls(text) if whole and f'"{self._format.arguments}"' in text else []
+        for name, arguments in found:
+            if name not in self._names or not isinstance(arguments, dict):
+                return [self._raw]
+        calls = [ToolCall(f"call_{uuid4().hex}", *each, self._raw) for each in found]
+        return [*calls] or [self._raw]
 
     def _calls(self, value: Any, *, whole: bool) -> list[str | ToolCall]:
         raw = "".join(self._format.opening) + self._raw

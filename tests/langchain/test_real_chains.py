@@ -123,7 +123,7 @@ def get_weather(city: str) -> str:
 
 
 class CallFirst(AgentMiddleware):
-    """Makes the first turn a call: small models do not always call by themselves."""
+    """A call, then an answer: small models do not know when to do which."""
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         return handler(self.forced(request))
@@ -132,9 +132,8 @@ class CallFirst(AgentMiddleware):
         return await handler(self.forced(request))
 
     def forced(self, request: Any) -> Any:
-        if isinstance(request.messages[-1], ToolMessage):
-            return request
-        return request.override(tool_choice="any")
+        answered = isinstance(request.messages[-1], ToolMessage)
+        return request.override(tool_choice="none" if answered else "any")
 
 
 async def test_agent(llm: ChatParse) -> None:

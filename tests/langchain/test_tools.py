@@ -150,6 +150,12 @@ def test_a_call_that_is_cut_off_is_never_reported(form: str, stream: bool) -> No
         ("hermes", "a < b <tool", "a < b <tool", []),
         ("hermes", '<tool_call>\n{"arguments": {}}\n</tool_call>', "", [(None, None)]),
         ("hermes", '<tool_call>{"name": "pick", "arguments": 3}</tool_call>', "", [("pick", None)]),
+        ("hermes", '```json\n{"name": "stay", "arguments": {}}\n```', "", [("stay", {})]),
+        ("hermes", '{"name": "stay", "arguments": {}}', "", [("stay", {})]),
+        ("hermes", '{"name": "Bob", "arguments": {}}', '{"name": "Bob", "arguments": {}}', []),
+        ("hermes", '{"name": "stay"}', '{"name": "stay"}', []),
+        ("hermes", '```json\n{"name": "stay"} is it', '```json\n{"name": "stay"} is it', []),
+        ("hermes", "```python\nx = 1\n```", "```python\nx = 1\n```", []),
         ("llama3_json", '{"name": "stay", "parameters": {}}', "", [("stay", {})]),
         (
             "llama3_json",
