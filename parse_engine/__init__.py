@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from parse_engine.calibration import Calibration, read_calibration
 from parse_engine.config import ParseConfig
 from parse_engine.errors import (
+    CalibrationError,
     CallCancelledError,
     ContextOverflowError,
     DemoDownloadError,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Calibration",
+    "CalibrationError",
     "CallCancelledError",
     "CallStats",
     "ContextOverflowError",
@@ -58,6 +62,7 @@ __all__ = [
     "VerificationError",
     "Verified",
     "parse_stats",
+    "read_calibration",
 ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from parse_engine.backends.model import Model, Prompt
+from parse_engine.binding import check_calibration
 from parse_engine.clock import Clock
 from parse_engine.config import ParseConfig
 from parse_engine.cuts import cut_points
@@ -130,9 +131,12 @@ def draft_answer(
 
 def judge_draft(target: Model, able: Ability, call: Call, draft: Draft) -> Checked:
     """Cut a draft and let the target judge the prefixes."""
-    # as many questions as stay shorter, all together, than the draft
-    affordable = max(1, (len(draft.ids) - 1) // len(able.judge.suffix_ids))
-    cuts = cut_points(draft, call.config.cut_at, call.config.max_prefixes or affordable)
+    accept = call.config.acceptance
+    # as many questions as stay shorter, all together, than the draft; what is read off is free
+    affordable = len(draft.ids)
+    if accept.asks_judge:
+        affordable = max(1, (affordable - 1) // len(able.judge.suffix_ids))
+    cuts = cut_points(draft, accept.cut_at, call.config.max_prefixes or affordable)
     messages = call.request.messages
     return verify(target, able, messages, call.prompt.ids, draft, cuts, call.config)
 
@@ -146,7 +150,10 @@ def judge_text(target: Model, able: Ability, call: Call, text: str) -> Verdicts:
         If it has no tokens.
     ContextOverflowError, VerificationError
         If it does not fit, or the verdicts are no numbers.
+    CalibrationError
+        If the calibration is for another target or another way to judge.
     """
+    check_calibration(call.config, target, None, able)
     ids = encode_plain(target.tokenizer, text)
     if not ids:
         raise InvalidRequestError(f"answer is {text!r}.", "Give a text that has tokens.")
@@ -172,7 +179,7 @@ def call_stats(
     """Put the figures of one call together."""
     drafted = len(found.draft.ids) if found.draft else 0
     accepted = len(found.accepted_ids)
-    verdicts = found.verdicts.p_correct if found.verdicts else ()
+    verdicts = found.verdicts.verdict if found.verdicts else ()
     alone = config.mode == "draft"
     return CallStats(
         mode=config.mode,
@@ -183,7 +190,8 @@ def call_stats(
         prefixes=len(found.checked.verdicts.ends) if found.checked else 0,
         full_verdict=verdicts[-1] if verdicts else None,
         accepted_verdict=verdicts[found.accepted] if found.accepted is not None else None,
-        threshold=config.threshold,
+        threshold=config.acceptance.threshold,
+        verdict_kind=config.acceptance.kind,
         draft_s=clock.seconds["draft"],
         verify_s=clock.seconds["verify"],
         regenerate_s=clock.seconds["regenerated"],

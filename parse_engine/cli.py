@@ -189,12 +189,13 @@ def _verify(args: argparse.Namespace, open_engine: OpenEngine) -> None:
     engine = _open(args, open_engine)
     with progress().status("Judging"):
         verdicts = engine.verify(messages, text)
+    threshold = engine.config.acceptance.threshold
     if args.json:
-        print_json({"threshold": engine.config.threshold, "verdicts": asdict(verdicts)})
+        print_json({"threshold": threshold, "verdicts": asdict(verdicts)})
         return
     terminal = Terminal(highlight=False)
     terminal.print(header(engine, messages))
-    terminal.print(verdict_table(text, verdicts, engine.config.threshold))
+    terminal.print(verdict_table(text, verdicts, threshold))
 
 
 def _models(args: argparse.Namespace, _: OpenEngine) -> None:
@@ -231,7 +232,10 @@ def _demo(args: argparse.Namespace, _: OpenEngine) -> None:
 
 
 def _open(args: argparse.Namespace, open_engine: OpenEngine) -> Engine:
-    names = ("threshold", "cut_at", "max_prefixes", "judge_layout", "verify_order", "accept_rule")
+    names = (
+        *("verdict", "threshold", "accept_rule", "cut_at", "calibration"),
+        *("max_prefixes", "judge_layout", "verify_order"),
+    )
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     config = ParseConfig(**given)
     progress().print("Loading the models", style="dim")

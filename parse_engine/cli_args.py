@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from parse_engine.config import AcceptRule, JudgeLayout, Mode, VerifyOrder
+from parse_engine.config import AcceptRule, JudgeLayout, Mode, VerdictRule, VerifyOrder
 
 PROGRAM = "python -m parse_engine"
 DEFAULT_MAX_NEW_TOKENS = 512
@@ -103,6 +103,12 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how drafts are judged (defaults: those of ParseConfig)")
+    group.add_argument(
+        "--verdict", choices=get_args(VerdictRule), help="what is compared with the threshold"
+    )
+    group.add_argument(
+        "--calibration", metavar="FILE", help="verdict and threshold, as calibrate wrote them"
+    )
     group.add_argument(
         "--threshold", type=float, metavar="P", help="verdict that a prefix must reach, 0 to 1"
     )

@@ -99,14 +99,16 @@ def show_delta(terminal: Console, delta: TextDelta) -> None:
 def header(engine: Engine, messages: list[Message]) -> Table:
     """Say what is asked, of which models, with which settings."""
     config = engine.config
-    cut = f"every {config.cut_at} tokens" if isinstance(config.cut_at, int) else config.cut_at
+    rule = config.acceptance
+    cut = f"every {rule.cut_at} tokens" if isinstance(rule.cut_at, int) else rule.cut_at
+    judged = f", judge layout {config.judge_layout}" if rule.asks_judge else ""
     names = {"user": "question", "system": "system"}
     facts = {names[message["role"]]: str(message["content"]) for message in messages}
     facts |= {
         "draft model": engine.draft.name if engine.draft else "none",
         "target model": engine.target.name,
-        "settings": f"threshold {config.threshold:g}, cut at {cut}, accept {config.accept_rule}, "
-        f"judge layout {config.judge_layout}",
+        "settings": f"verdict {rule.kind}, threshold {rule.threshold:.3g}, cut at {cut}, "
+        f"accept {rule.accept_rule}{judged}",
     }
     table = Table.grid(padding=(0, 2))
     for name, value in facts.items():

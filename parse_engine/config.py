@@ -3,16 +3,62 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from parse_engine.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from parse_engine.calibration import Calibration, Combination
 
 AcceptRule = Literal["unbroken", "longest"]
 CutRule = Literal["auto", "line", "sentence"]
 JudgeLayout = Literal["brief", "quote"]
 VerifyOrder = Literal["whole_first", "all"]
 Mode = Literal["parse", "target", "draft"]
+VerdictRule = Literal["p_correct", "min_prob", "mean_prob", "min_ratio"]
+VerdictKind = Literal["p_correct", "min_prob", "mean_prob", "min_ratio", "calibrated"]
+
+THRESHOLDS: dict[VerdictRule, float] = {
+    "p_correct": 0.8,
+    "min_prob": 0.1,
+    "mean_prob": 0.8,
+    "min_ratio": 0.2,
+}
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What acceptance goes by, with nothing left unset.
+
+    Parameters
+    ----------
+    kind : str
+        Which number is the verdict.
+    threshold : float
+        The verdict that a prefix must reach.
+    accept_rule : {"unbroken", "longest"}
+        Which of the prefixes that reach it.
+    cut_at : {"auto", "line", "sentence"} or int
+        Where prefixes end.
+    combination : Combination or None
+        How the calibrated verdict is put together.
+    """
+
+    kind: VerdictKind
+    threshold: float
+    accept_rule: AcceptRule
+    cut_at: CutRule | int
+    combination: Combination | None
+
+    @property
+    def asks_judge(self) -> bool:
+        """Whether the verdict needs p_correct, and with it the pass of the suffixes."""
+        if self.combination is not None:
+            return self.combination.p_correct != 0
+        return self.kind == "p_correct"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,16 +67,28 @@ class ParseConfig:
 
     Parameters
     ----------
-    threshold : float
-        Verdict in 0..1 that a prefix must reach to be accepted (tau in the paper).
-    accept_rule : {"unbroken", "longest"}
+    verdict : {"p_correct", "min_prob", "mean_prob", "min_ratio"}, optional
+        The number in 0..1 that is compared with the threshold. ``p_correct`` is the paper's: what
+        the target answers when it is asked. The others are read off its own probabilities of the
+        drafted tokens, so that nothing is asked and acceptance costs one prefill: that of the least
+        probable token, their geometric mean, and the smallest ratio to the target's best token
+        (which min-p sampling goes by too). Unset: the calibration's, else ``p_correct``.
+    threshold : float, optional
+        Verdict in 0..1 that a prefix must reach to be accepted (tau in the paper). Unset: the
+        calibration's, else one for the verdict.
+    accept_rule : {"unbroken", "longest"}, optional
         ``unbroken`` accepts up to the last prefix before the first that fails; ``longest`` accepts
-        the longest prefix that passes, whatever the shorter ones said.
-    cut_at : {"auto", "line", "sentence"} or int
-        Where prefixes end: by content, at lines, at sentences, or every n tokens.
+        the longest prefix that passes, whatever the shorter ones said. Unset: the calibration's,
+        else ``unbroken``.
+    cut_at : {"auto", "line", "sentence"} or int, optional
+        Where prefixes end: by content, at lines, at sentences, or every n tokens. Unset: the
+        calibration's, else ``auto``.
+    calibration : Calibration, path or mapping, optional
+        What ``python -m parse_engine calibrate`` wrote for these models: a verdict with a threshold
+        and a bound on false acceptance, which a lower threshold would void and is refused for.
     max_prefixes : int, optional
         Upper bound on the number of prefixes. Unset: as many as keep the judge's suffixes, all
-        together, shorter than the draft.
+        together, shorter than the draft; all of them where nothing is asked.
     judge_layout : {"brief", "quote"}
         ``brief`` asks after the draft, on the cache that regeneration goes on with, and shows the
         instructions to the suffixes only. ``quote`` judges in a conversation of its own, with the
@@ -46,7 +104,8 @@ class ParseConfig:
     question : str, optional
         The short question after each prefix. Unset: the one that fits the labels.
     signals : bool
-        Also report the target's own log-probabilities of the drafted tokens.
+        Also report the target's own log-probabilities of the drafted tokens, where the verdict does
+        not need them anyway.
     max_draft_tokens : int, optional
         Upper bound on the length of a draft. Unset: the call's ``max_new_tokens``.
     mode : {"parse", "target", "draft"}
@@ -58,9 +117,11 @@ class ParseConfig:
         If a value is out of range or of the wrong type.
     """
 
-    threshold: float = 0.8
-    accept_rule: AcceptRule = "unbroken"
-    cut_at: CutRule | int = "auto"
+    verdict: VerdictRule | None = None
+    threshold: float | None = None
+    accept_rule: AcceptRule | None = None
+    cut_at: CutRule | int | None = None
+    calibration: Calibration | Mapping[str, Any] | str | PathLike[str] | None = None
     max_prefixes: int | None = None
     judge_layout: JudgeLayout = "brief"
     verify_order: VerifyOrder = "whole_first"
@@ -72,15 +133,21 @@ class ParseConfig:
     mode: Mode = "parse"
 
     def __post_init__(self) -> None:
-        if not is_number(self.threshold) or not 0 <= self.threshold <= 1:
+        if self.threshold is not None and not (
+            is_number(self.threshold) and 0 <= self.threshold <= 1
+        ):
             raise InvalidRequestError(
                 f"threshold is {self.threshold!r}.", "Give a number from 0 (accept all) to 1."
             )
-        check_choice("accept_rule", self.accept_rule, get_args(AcceptRule))
+        if self.verdict is not None:
+            check_choice("verdict", self.verdict, get_args(VerdictRule))
+        if self.accept_rule is not None:
+            check_choice("accept_rule", self.accept_rule, get_args(AcceptRule))
+        if self.cut_at is not None:
+            check_cut_at(self.cut_at)
         check_choice("judge_layout", self.judge_layout, get_args(JudgeLayout))
         check_choice("verify_order", self.verify_order, get_args(VerifyOrder))
         check_choice("mode", self.mode, get_args(Mode))
-        check_cut_at(self.cut_at)
         if self.max_prefixes is not None:
             check_count("max_prefixes", self.max_prefixes)
         if self.max_draft_tokens is not None:
@@ -95,6 +162,50 @@ class ParseConfig:
                 )
         if self.labels is not None:
             object.__setattr__(self, "labels", check_labels(self.labels))
+        if self.calibration is not None:
+            from parse_engine.calibration import read_calibration  # which needs this module
+
+            object.__setattr__(self, "calibration", read_calibration(self.calibration))
+            self._check_calibration()
+        if not self.signals and self.acceptance.kind != "p_correct":
+            raise InvalidRequestError(
+                f"signals is False, but the verdict is {self.acceptance.kind}, which needs them.",
+                'Leave signals on, or choose verdict="p_correct".',
+            )
+
+    def _check_calibration(self) -> None:
+        """Refuse what would void the bound."""
+        made = self._calibrated
+        assert made is not None
+        if self.verdict is not None:
+            raise InvalidRequestError(
+                f"verdict is {self.verdict!r} beside a calibration.",
+                "Leave it unset: the calibration says what the verdict is.",
+            )
+        if self.threshold is not None and self.threshold < made.threshold:
+            raise InvalidRequestError(
+                f"threshold is {self.threshold}, below the calibration's {made.threshold:.4g}.",
+                "Its bound would not hold. Leave threshold unset, give a higher one, or calibrate "
+                "with a larger --max-false-accept.",
+            )
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """What acceptance goes by: what is set, else the calibration's, else the default."""
+        made = self._calibrated
+        verdict = self.verdict or "p_correct"
+        if made is None:
+            usual = Acceptance(verdict, THRESHOLDS[verdict], "unbroken", "auto", None)
+        else:
+            usual = Acceptance(
+                "calibrated", made.threshold, made.accept_rule, made.cut_at, made.combination
+            )
+        given = {name: getattr(self, name) for name in ("threshold", "accept_rule", "cut_at")}
+        return replace(usual, **{name: one for name, one in given.items() if one is not None})
+
+    @property
+    def _calibrated(self) -> Calibration | None:
+        return cast("Calibration | None", self.calibration)  # since __post_init__
 
 
 def is_number(value: Any) -> bool:

@@ -14,6 +14,7 @@ from parse_engine.backends.generation import plain_generation
 from parse_engine.backends.loading import LoadOptions, load, sources
 from parse_engine.backends.model import Model
 from parse_engine.backends.rope import steady_rope
+from parse_engine.binding import check_calibration
 from parse_engine.call import (
     Call,
     Speculation,
@@ -68,8 +69,9 @@ class Engine:
 
     Raises
     ------
-    UnsupportedModelError
-        If the target cannot judge; with ``mode="target"`` in the config only when it has to.
+    UnsupportedModelError, CalibrationError
+        If the target cannot judge, or the calibration is for others; with ``mode="target"`` in the
+        config only when it has to.
     """
 
     def __init__(
@@ -82,8 +84,8 @@ class Engine:
         plain_generation(*(model.network for model in (target, draft) if model))
         steady_rope(target, draft)
         self._found = find_ability(target, self.config)
-        if self.config.mode == "parse" and isinstance(self._found, UnsupportedModelError):
-            raise self._found
+        if self.config.mode == "parse":
+            check_calibration(self.config, target, draft, self.ability)
         self._same_tokenizer = draft is not None and tokenizers_equal(target, draft)
 
     @classmethod
@@ -144,7 +146,7 @@ class Engine:
 
     @property
     def labels(self) -> tuple[str, str]:
-        """The words whose probabilities the verdict compares."""
+        """The words whose probabilities the judge compares."""
         labels = self.ability.judge.labels
         return labels.right, labels.wrong
 
@@ -216,7 +218,8 @@ class Engine:
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
         call = prepare(messages, options, self.config, self.target, self.draft)
         if call.config.mode == "parse":
-            _ = self.ability  # raises where the target cannot judge, before any model runs
+            # raises where the target cannot judge, before any model runs
+            check_calibration(call.config, self.target, self.draft, self.ability)
         return call
 
     def _answer(self, call: Call, emit: Emit) -> Generation:
@@ -282,16 +285,15 @@ class Engine:
         try:
             with clock.stage("verify"):
                 checked = judge_draft(self.target, self.ability, call, draft)
-        except ContextOverflowError as error:
+        except (ContextOverflowError, VerificationError) as error:
             return give_up(str(error), draft)
         try:
             check_finite(self.target, checked.verdicts)
         except VerificationError as error:
             return give_up(str(error), draft, checked)
         verdicts = checked.verdicts
-        accepted = longest_valid_prefix(
-            verdicts.p_correct, call.config.threshold, call.config.accept_rule
-        )
+        rule = call.config.acceptance
+        accepted = longest_valid_prefix(verdicts.verdict, rule.threshold, rule.accept_rule)
         found = Speculation(draft, checked, accepted)
         emit(Verified(verdicts, len(found.accepted_ids), len(draft.ids)))
         return found

@@ -31,6 +31,10 @@ class ContextOverflowError(InvalidRequestError):
     """The prompt leaves no room for an answer in the target's context window."""
 
 
+class CalibrationError(InvalidRequestError):
+    """A calibration is damaged or made for something else, or the data cannot support its bound."""
+
+
 class ModelNotFoundError(ParseError, OSError):
     """A model could not be found or downloaded."""
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypedDict
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, ParseConfig, VerifyOrder
+from parse_engine.config import (
+    AcceptRule,
+    CutRule,
+    JudgeLayout,
+    Mode,
+    ParseConfig,
+    VerdictRule,
+    VerifyOrder,
+)
 from parse_engine.errors import InvalidRequestError
 from parse_engine.request import LogitsProcessors
+
+if TYPE_CHECKING:
+    from parse_engine.calibration import Calibration
 
 
 class CallOptions(TypedDict, total=False):
@@ -29,9 +41,11 @@ class CallOptions(TypedDict, total=False):
     seed: int | None
     stop: str | Sequence[str] | None
     logits_processors: LogitsProcessors | None
+    verdict: VerdictRule | None
     threshold: float | None
     accept_rule: AcceptRule | None
     cut_at: CutRule | int | None
+    calibration: Calibration | Mapping[str, Any] | str | PathLike[str] | None
     max_prefixes: int | None
     judge_layout: JudgeLayout | None
     verify_order: VerifyOrder | None

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from parse_engine.config import Mode
+from parse_engine.config import Mode, VerdictKind
 
 logger = logging.getLogger("parse_engine")
 
@@ -33,13 +33,16 @@ class CallStats:
     accepted_fraction : float
         accepted_tokens / drafted_tokens; 0.0 without a draft.
     prefixes : int
-        N, the number of prefixes that were judged.
+        N, the number of prefixes that got a verdict.
     full_verdict : float or None
         The verdict of the whole draft; None where nothing was judged.
     accepted_verdict : float or None
         The verdict of the accepted prefix; None where nothing was accepted.
     threshold : float
         The verdict that was asked for.
+    verdict_kind : str
+        Which number these three are: see ``verdict`` in ParseConfig; with a calibration
+        ``calibrated``.
     draft_s, verify_s, regenerate_s : float
         Seconds in each stage.
     target_tokens_processed : int
@@ -49,7 +52,7 @@ class CallStats:
     path : {"packed", "fan_out"} or None
         How the prefixes were judged: in one masked pass, or each on a copy of the cache.
     judge_layout : {"brief", "quote"} or None
-        The layout that was really used; None, as ``path``, where nothing was judged.
+        The layout that was really used; None, as ``path``, where the judge was not asked.
     """
 
     mode: Mode
@@ -61,6 +64,7 @@ class CallStats:
     full_verdict: float | None = None
     accepted_verdict: float | None = None
     threshold: float = 0.0
+    verdict_kind: VerdictKind = "p_correct"
     draft_s: float = 0.0
     verify_s: float = 0.0
     regenerate_s: float = 0.0

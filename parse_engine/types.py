@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from parse_engine.config import VerdictKind
 from parse_engine.stats import CallStats
 
 Message = dict[str, Any]
@@ -60,23 +61,31 @@ class Verdicts:
         Character offset into the draft at which each prefix ends.
     token_ends : tuple of int
         The same as token offset.
-    p_correct : tuple of float
-        P(right label) / (P(right label) + P(wrong label)) after each prefix, in 0..1.
+    p_correct : tuple of float, optional
+        P(right label) / (P(right label) + P(wrong label)) after each prefix, in 0..1. None where
+        the verdict needs no such question.
     mean_logprob, min_logprob, max_gap : tuple of float, optional
         The target's own view of the drafted tokens of each prefix, in nats: mean and minimum
         log-probability, and the largest distance from a drafted token to the target's best token.
-        None where signals are switched off.
+        In layout ``quote`` as read in the judge's conversation. None where signals are switched
+        off.
     labels : tuple of (str, str)
-        The words whose probabilities were compared.
+        The words whose probabilities are compared.
+    verdict : tuple of float
+        What the threshold is compared with, in 0..1.
+    kind : {"p_correct", "min_prob", "mean_prob", "min_ratio", "calibrated"}
+        Which number that is: see ``verdict`` in ParseConfig.
     """
 
     ends: tuple[int, ...]
     token_ends: tuple[int, ...]
-    p_correct: tuple[float, ...]
+    p_correct: tuple[float, ...] | None
     mean_logprob: tuple[float, ...] | None
     min_logprob: tuple[float, ...] | None
     max_gap: tuple[float, ...] | None
     labels: tuple[str, str]
+    verdict: tuple[float, ...]
+    kind: VerdictKind
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from parse_engine.backends.model import Model
+from parse_engine.config import Acceptance
 from parse_engine.errors import VerificationError
 from parse_engine.judge import Labels
 from parse_engine.types import Cut, Verdicts
@@ -20,26 +21,65 @@ def label_shares(logits: torch.Tensor, labels: Labels) -> list[float]:
 
 
 def make_verdicts(
-    cuts: Sequence[Cut], p_correct: Sequence[float], signals: torch.Tensor | None, labels: Labels
+    cuts: Sequence[Cut],
+    p_correct: Sequence[float] | None,
+    signals: torch.Tensor | None,
+    labels: Labels,
+    acceptance: Acceptance,
 ) -> Verdicts:
-    """Put verdicts and signals of each prefix side by side; a prefix's signals look at it alone."""
+    """Put verdicts and signals of each prefix side by side; a prefix's signals look at it alone.
+
+    Parameters
+    ----------
+    cuts : sequence of Cut
+        N prefixes.
+    p_correct : sequence of float, optional
+        What the judge said of each; None where it was not asked.
+    signals : Tensor, optional
+        Log-probability and gap of each drafted token, as ``prefill`` gives them.
+    labels : Labels
+        The words of the judge.
+    acceptance : Acceptance
+        Which number is the verdict.
+    """
     tokens = [cut.tokens for cut in cuts]
-    mean = least = gap = None
+    known: dict[str, list[float]] = {}
+    if p_correct is not None:
+        known["p_correct"] = list(p_correct)
     if signals is not None:
         at = torch.tensor(tokens) - 1
         logprob, distance = signals[0].double(), signals[1].double()
-        mean = tuple((logprob.cumsum(0)[at] / (at + 1)).tolist())
-        least = tuple(logprob.cummin(0).values[at].tolist())
-        gap = tuple(distance.cummax(0).values[at].tolist())
+        known["mean_logprob"] = (logprob.cumsum(0)[at] / (at + 1)).tolist()
+        known["min_logprob"] = logprob.cummin(0).values[at].tolist()
+        known["max_gap"] = distance.cummax(0).values[at].tolist()
+    rows = [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]
+    found = {name: tuple(values) for name, values in known.items()}
     return Verdicts(
         ends=tuple(cut.chars for cut in cuts),
         token_ends=tuple(tokens),
-        p_correct=tuple(p_correct),
-        mean_logprob=mean,
-        min_logprob=least,
-        max_gap=gap,
+        p_correct=found.get("p_correct"),
+        mean_logprob=found.get("mean_logprob"),
+        min_logprob=found.get("min_logprob"),
+        max_gap=found.get("max_gap"),
         labels=(labels.right, labels.wrong),
+        verdict=tuple(verdict_of(row, acceptance) for row in rows),
+        kind=acceptance.kind,
     )
+
+
+def verdict_of(signals: Mapping[str, float], acceptance: Acceptance) -> float:
+    """Return the verdict, 0 to 1, on a prefix with these signals."""
+    if acceptance.combination is not None:
+        return acceptance.combination.verdict(signals)
+    match acceptance.kind:
+        case "min_prob":
+            return math.exp(signals["min_logprob"])
+        case "mean_prob":
+            return math.exp(signals["mean_logprob"])
+        case "min_ratio":
+            return math.exp(-signals["max_gap"])
+        case _:
+            return signals["p_correct"]
 
 
 def check_finite(target: Model, verdicts: Verdicts) -> None:
@@ -50,8 +90,8 @@ def check_finite(target: Model, verdicts: Verdicts) -> None:
     VerificationError
         With what to try.
     """
-    if not all(math.isfinite(p) for p in verdicts.p_correct):
+    if not all(map(math.isfinite, verdicts.verdict)):
         raise VerificationError(
-            f"The verdicts of {target.name} are not finite: {verdicts.p_correct}.",
+            f"The verdicts of {target.name} are not finite: {verdicts.verdict}.",
             'Try judge_layout="quote", or load the target with dtype="float32".',
         )

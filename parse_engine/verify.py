@@ -1,45 +1,25 @@
-"""The target judges all prefixes of a draft in one masked forward pass."""
+"""The target gives its verdict on all prefixes of a draft, in one masked pass if it is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
-import torch
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
 
 from parse_engine.backends.kinds import Path, Plan
 from parse_engine.backends.model import Model
 from parse_engine.config import JudgeLayout, ParseConfig
-from parse_engine.errors import ContextOverflowError
-from parse_engine.fan_out import fan_out_logits, read_in_steps
+from parse_engine.errors import ContextOverflowError, VerificationError
 from parse_engine.judge import Judge, make_quote
-from parse_engine.pack import pack
 from parse_engine.prefill import prefill
+from parse_engine.reading import Brief, read_draft
 from parse_engine.types import Cut, Draft, Message, Verdicts
 from parse_engine.verdicts import label_shares, make_verdicts
 
 if TYPE_CHECKING:
     from transformers import Cache
-
-
-@dataclass(frozen=True)
-class Brief:
-    """The keys and values of the judge's instructions, computed once.
-
-    Parameters
-    ----------
-    states : tuple of (Tensor, Tensor)
-        Keys and values of each layer, shape [1, heads, B, head size].
-    length : int
-        B.
-    """
-
-    states: tuple[tuple[torch.Tensor, torch.Tensor], ...]
-    length: int
 
 
 @dataclass(frozen=True)
@@ -87,26 +67,6 @@ class Ability:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Prompt and draft, read by the target.
-
-    Parameters
-    ----------
-    cache : Cache or None
-        Keys and values of prompt and draft, which can be cropped; None on path ``fan_out``.
-    logits : callable
-        Takes N prefix ends, returns the logits after a suffix at each, shape [N, vocabulary]. Each
-        end may be asked for once.
-    signals : Tensor or None
-        Log-probability and gap of each drafted token, as ``prefill`` gives them.
-    """
-
-    cache: Cache | None
-    logits: Callable[[Sequence[int]], torch.Tensor]
-    signals: torch.Tensor | None
-
-
-@dataclass(frozen=True)
 class Checked:
     """What verification leaves behind.
 
@@ -118,36 +78,17 @@ class Checked:
         The target's cache of prompt and draft, to regenerate from; None after layout ``quote``.
     tokens_processed : int
         Token positions that went through the target.
-    path : {"packed", "fan_out"}
-        How the prefixes were judged.
-    layout : {"brief", "quote"}
-        Where the judge's instructions stood.
+    path : {"packed", "fan_out"} or None
+        How the prefixes were judged; None where the judge was not asked.
+    layout : {"brief", "quote"} or None
+        Where the judge's instructions stood; None likewise.
     """
 
     verdicts: Verdicts
     cache: Cache | None
     tokens_processed: int
-    path: Path
-    layout: JudgeLayout
-
-
-def read_brief(target: Model, judge: Judge) -> Brief:
-    """Compute the brief's keys and values, at positions -B .. -1, before any prompt.
-
-    The brief sees only itself, so one computation serves every call. A leading BOS that the
-    suffixes do not see is dropped afterwards.
-    """
-    length = len(judge.brief_ids)
-    cache = DynamicCache()
-    target.forward(judge.brief_ids, cache, positions=torch.arange(-length, 0))
-    hidden = judge.brief_hidden
-    states = []
-    for layer in cache.layers:
-        assert isinstance(layer, DynamicLayer)
-        assert layer.keys is not None
-        assert layer.values is not None
-        states.append((layer.keys[:, :, hidden:].clone(), layer.values[:, :, hidden:].clone()))
-    return Brief(tuple(states), length - hidden)
+    path: Path | None
+    layout: JudgeLayout | None
 
 
 def verify(
@@ -159,7 +100,7 @@ def verify(
     cuts: Sequence[Cut],
     config: ParseConfig,
 ) -> Checked:
-    """Prefill prompt and draft once, then judge the prefixes that end at the cuts.
+    """Read prompt and draft once, then give a verdict on the prefixes that end at the cuts.
 
     Parameters
     ----------
@@ -176,18 +117,28 @@ def verify(
     cuts : sequence of Cut
         N prefixes, the whole draft last.
     config : ParseConfig
-        Layout, order, threshold, signals.
+        Verdict, threshold, layout, order, signals.
 
     Raises
     ------
     ContextOverflowError
         If the question does not fit behind the draft, or the text crosses the length at which the
         target's rotary frequencies change.
+    VerificationError
+        If the text is too long for the layout that the calibration was made in.
     """
-    plan, judge = able.plan, able.judge
+    if not config.acceptance.asks_judge:
+        return _read(target, able, prompt_ids, draft, cuts, config)
+    plan, judge, accept = able.plan, able.judge, config.acceptance
     shown = able.brief_for(len(prompt_ids) + len(draft.ids))
     if config.judge_layout == "quote":
         shown = None
+    elif shown is None and able.brief is not None and config.calibration is not None:
+        raise VerificationError(
+            f"Prompt and draft have {len(prompt_ids) + len(draft.ids)} tokens, too many for layout "
+            "brief on this target, and the calibration was made in it.",
+            'Shorten the conversation, or calibrate with judge_layout="quote".',
+        )
     head, suffix = tuple(prompt_ids), judge.suffix_ids
     if shown is None:
         quote = make_quote(target.tokenizer, judge.labels, config, messages, target.template_kwargs)
@@ -200,21 +151,45 @@ def verify(
     def ask(some: slice) -> list[float]:
         return label_shares(reading.logits(ends[some]), judge.labels)
 
-    judged = list(cuts)
+    def verdicts(some: slice, p_correct: Sequence[float]) -> Verdicts:
+        return make_verdicts(cuts[some], p_correct, reading.signals, judge.labels, accept)
+
     if config.verify_order == "whole_first" and len(cuts) > 1:
-        p_correct = ask(slice(-1, None))
-        if p_correct[0] >= config.threshold:
-            judged = judged[-1:]
-        else:
-            p_correct = ask(slice(-1)) + p_correct
+        p_whole = ask(slice(-1, None))
+        found = verdicts(slice(-1, None), p_whole)
+        if found.verdict[0] < accept.threshold:
+            found = verdicts(slice(None), ask(slice(-1)) + p_whole)
     else:
-        p_correct = ask(slice(None))
+        found = verdicts(slice(None), ask(slice(None)))
     return Checked(
-        verdicts=make_verdicts(judged, p_correct, reading.signals, judge.labels),
+        verdicts=found,
         cache=None if shown is None else reading.cache,
-        tokens_processed=len(head) + len(draft.ids) + len(judged) * len(suffix),
+        tokens_processed=len(head) + len(draft.ids) + len(found.ends) * len(suffix),
         path=plan.path,
         layout="quote" if shown is None else "brief",
+    )
+
+
+def _read(
+    target: Model,
+    able: Ability,
+    prompt_ids: Sequence[int],
+    draft: Draft,
+    cuts: Sequence[Cut],
+    config: ParseConfig,
+) -> Checked:
+    """Give the verdicts that need no question: they are read off the prefill."""
+    _check_length(target, able.plan, len(prompt_ids) + len(draft.ids))
+    packed = able.plan.path == "packed"
+    # a cache of the model's own kind may not be croppable, so it serves for reading only
+    cache = DynamicCache() if packed else DynamicCache(config=target.network.config)
+    signals = prefill(target, cache, prompt_ids, draft.ids, signals=True)
+    return Checked(
+        verdicts=make_verdicts(cuts, None, signals, able.judge.labels, config.acceptance),
+        cache=cache if packed else None,
+        tokens_processed=len(prompt_ids) + len(draft.ids),
+        path=None,
+        layout=None,
     )
 
 
@@ -232,69 +207,3 @@ def _check_length(target: Model, plan: Plan, needed: int) -> None:
             "can be used.",
             "Shorten the conversation, or limit the draft with max_draft_tokens.",
         )
-
-
-def read_draft(
-    target: Model,
-    plan: Plan,
-    brief: Brief | None,
-    head: Sequence[int],
-    draft_ids: Sequence[int],
-    suffix_ids: Sequence[int],
-    ends: Sequence[int],
-    *,
-    signals: bool,
-) -> Reading:
-    """Read prompt and draft, each token once, so that prefixes that end at ``ends`` can be judged.
-
-    Parameters
-    ----------
-    ends : sequence of int
-        Prefix ends, in tokens from the start of the head.
-    """
-    if plan.path == "packed":
-        cache = DynamicCache()
-        found = prefill(target, cache, head, draft_ids, signals=signals)
-        return Reading(cache, partial(judge_logits, target, cache, brief, suffix_ids), found)
-    copies, found = read_in_steps(target, head, draft_ids, ends, signals=signals)
-    return Reading(None, partial(fan_out_logits, target, copies, suffix_ids), found)
-
-
-def judge_logits(
-    target: Model,
-    cache: Cache,
-    brief: Brief | None,
-    suffix_ids: Sequence[int],
-    ends: Sequence[int],
-) -> torch.Tensor:
-    """Ask about every prefix in one masked pass, and leave the cache as it was.
-
-    Parameters
-    ----------
-    ends : sequence of int
-        N prefix ends, in tokens from the start of the cache.
-
-    Returns
-    -------
-    Tensor, shape [N, vocabulary]
-        The logits after each suffix.
-    """
-    context = cache.get_seq_length()
-    append_brief(cache, brief)
-    packed = pack(suffix_ids, ends, context, brief.length if brief else 0)
-    logits = target.forward(
-        packed.ids,
-        cache,
-        keep=packed.last,
-        positions=packed.positions,
-        mask=packed.mask,
-        key_positions=packed.key_positions,
-    )
-    cache.crop(context - cache.get_seq_length())
-    return logits
-
-
-def append_brief(cache: Cache, brief: Brief | None) -> None:
-    """Put the brief's keys and values behind what the cache holds."""
-    for layer, (keys, values) in enumerate(brief.states if brief is not None else ()):
-        cache.update(keys, values, layer)

@@ -135,6 +135,7 @@ def verdict_table(text: str, verdicts: Verdicts, threshold: float) -> Renderable
         For ``rich.console.Console.print``.
     """
     signals = {
+        f"P({verdicts.labels[0]})": verdicts.p_correct if verdicts.kind != "p_correct" else None,
         "mean logp": verdicts.mean_logprob,
         "min logp": verdicts.min_logprob,
         "max gap": verdicts.max_gap,
@@ -143,16 +144,17 @@ def verdict_table(text: str, verdicts: Verdicts, threshold: float) -> Renderable
     table = Table(box=box.HORIZONTALS, border_style="dim", header_style="dim", expand=True)
     table.add_column("tokens", justify="right", no_wrap=True)
     table.add_column("prefix ends with", ratio=1, no_wrap=True, overflow="ellipsis")
-    for name in (f"P({verdicts.labels[0]})", *known):
+    plain = f"P({verdicts.labels[0]})" if verdicts.kind == "p_correct" else "verdict"
+    for name in (plain, *known):
         table.add_column(name, justify="right", no_wrap=True)
     start = 0
-    for number, (end, p_correct) in enumerate(zip(verdicts.ends, verdicts.p_correct, strict=True)):
+    for number, (end, verdict) in enumerate(zip(verdicts.ends, verdicts.verdict, strict=True)):
         lines = text[start:end].rstrip().rsplit("\n", 1)
-        style = COLOURS["rejected"] if p_correct < threshold else COLOURS["kept"]
+        style = COLOURS["rejected"] if verdict < threshold else COLOURS["kept"]
         table.add_row(
             str(verdicts.token_ends[number]),
             Text(visible(lines[-1])),
-            Text(mark(p_correct, threshold), style=style),
+            Text(mark(verdict, threshold), style=style),
             *(f"{values[number]:.2f}" for values in known.values()),
         )
         start = end
@@ -176,14 +178,14 @@ class _Lines:
             line = Text()
             if row.continues:
                 line.append("...", "dim")
-            for text, p_correct in row.spans:
+            for text, verdict in row.spans:
                 words = text.lstrip()  # indentation is not struck through
                 line.append(text[: len(text) - len(words)])
                 line.append(words, f"{colour} strike" if row.kind == "rejected" else colour)
-                if p_correct is not None:
-                    low = p_correct < threshold
+                if verdict is not None:
+                    low = verdict < threshold
                     style = COLOURS["rejected"] if low else "dim"
-                    line.append(f" {mark(p_correct, threshold)}", style)
+                    line.append(f" {mark(verdict, threshold)}", style)
             sign = Text(f"{signs[row.kind]} ", f"bold {colour}")
             line.expand_tabs(4)
             width = max(options.max_width - 2, 8)

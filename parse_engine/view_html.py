@@ -90,13 +90,13 @@ def generation_html(generation: Generation) -> str:
 def _row(row: Row, threshold: float) -> str:
     tag = TAGS[row.kind]
     parts = ["<small>...</small>"] if row.continues else []
-    for text, p_correct in row.spans:
+    for text, verdict in row.spans:
         words = text.lstrip()  # indentation is not struck through
         parts.append(text[: len(text) - len(words)])
         if words:
             parts.append(f"<{tag}>{escape(words)}</{tag}>")
-        if p_correct is not None:
-            low = ' class="parse-low"' if p_correct < threshold else ""
-            parts.append(f" <small{low}>{mark(p_correct, threshold)}</small>")
+        if verdict is not None:
+            low = ' class="parse-low"' if verdict < threshold else ""
+            parts.append(f" <small{low}>{mark(verdict, threshold)}</small>")
     inner = "".join(parts)
     return f'<pre class="parse-row parse-{row.kind}"><b>{SIGNS[row.kind]}</b> {inner}</pre>'

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from parse_engine.config import VerdictKind
 from parse_engine.types import Generation
 
 Kind = Literal["kept", "rejected", "rewritten", "unverified"]
@@ -20,6 +21,14 @@ MEANINGS: dict[Kind, str] = {
     "rejected": "draft, rejected",
     "rewritten": "written by the target",
     "unverified": "draft, not judged",
+}
+
+VERDICTS: dict[VerdictKind, str] = {
+    "p_correct": "the target's P({label})",
+    "min_prob": "the target's probability of the least probable token",
+    "mean_prob": "the target's mean (geometric) probability of a token",
+    "min_ratio": "the smallest ratio of a token's probability to that of the target's best token",
+    "calibrated": "the calibrated verdict",
 }
 
 # A model's control characters could move the cursor or recolour the terminal.
@@ -71,7 +80,7 @@ def rows(generation: Generation) -> list[Row]:
         text = draft or generation.regenerated_text
         return [Row("unverified", tuple(spans), False) for spans in _lines(text, deque())]
     judged = generation.verdicts
-    verdicts = deque(zip(judged.ends, judged.p_correct, strict=True) if judged else ())
+    verdicts = deque(zip(judged.ends, judged.verdict, strict=True) if judged else ())
     rejected = draft[len(kept) :]
     mid_line = bool(kept) and not kept.endswith("\n")
     return [
@@ -105,30 +114,31 @@ def verdict_legend(generation: Generation) -> str | None:
     """Explain the numbers in brackets; None where nothing was judged."""
     if generation.verdicts is None:
         return None
-    stats, label = generation.stats, generation.verdicts.labels[0]
-    said = f"[p] the target's P({label}) of all up to there"
-    if any(p_correct < stats.threshold for p_correct in generation.verdicts.p_correct):
+    stats, verdicts = generation.stats, generation.verdicts
+    said = f"[p] {VERDICTS[verdicts.kind].format(label=verdicts.labels[0])} of all up to there"
+    if any(verdict < stats.threshold for verdict in verdicts.verdict):
         said += f", ! under the threshold {stats.threshold:g}"
         if stats.full_verdict is not None and stats.full_verdict >= stats.threshold:
             said += "; the whole draft passed, so all of it is kept"
     return said
 
 
-def mark(p_correct: float, threshold: float) -> str:
+def mark(verdict: float, threshold: float) -> str:
     """Write a verdict; an exclamation mark says that it is under the threshold."""
-    return f"[{p_correct:.2f}{'!' if p_correct < threshold else ''}]"
+    shown = f"{verdict:.2f}" if verdict >= 0.095 or verdict == 0 else f"{verdict:.1g}"
+    return f"[{shown}{'!' if verdict < threshold else ''}]"
 
 
 def _marks(verdicts: deque[tuple[int, float]], start: int, text: str) -> deque[tuple[int, float]]:
     """Take the verdicts that end inside a piece of the draft, with offsets into the piece."""
     found: deque[tuple[int, float]] = deque()
     while verdicts and verdicts[0][0] <= start + len(text):
-        end, p_correct = verdicts.popleft()
+        end, verdict = verdicts.popleft()
         offset = end - start
         # It belongs after the last word that it covers, not at the start of the line after it.
         while offset > 0 and text[offset - 1].isspace():
             offset -= 1
-        found.append((offset, p_correct))
+        found.append((offset, verdict))
     return found
 
 
@@ -147,8 +157,8 @@ def _lines(text: str, marks: deque[tuple[int, float]]) -> Iterator[list[Span]]:
         end, spans = start + len(line), list[Span]()
         place = start
         while marks and marks[0][0] <= end:
-            offset, p_correct = marks.popleft()
-            spans.append((visible(text[place:offset]), p_correct))
+            offset, verdict = marks.popleft()
+            spans.append((visible(text[place:offset]), verdict))
             place = offset
         if place < end or not spans:
             spans.append((visible(text[place:end]), None))

@@ -32,7 +32,11 @@ from parse_engine.types import (
 )
 
 ROOT = Path(__file__).parent.parent
-VERDICTS = Verdicts((5, 9), (2, 4), (0.9, 0.3), None, None, None, ("Correct", "Incorrect"))
+VERDICTS = Verdicts(
+    *((5, 9), (2, 4), (0.9, 0.3), None, None, None, ("Correct", "Incorrect")),
+    verdict=(0.9, 0.3),
+    kind="p_correct",
+)
 
 
 class StandIn:

@@ -58,6 +58,7 @@ def engine_with(text: Any, *, seed: int = 0, **config: Any) -> Engine:
     rule=st.sampled_from(["unbroken", "longest"]),
     order=st.sampled_from(["whole_first", "all"]),
     prefixes=st.integers(1, 9),
+    verdict=st.sampled_from(["p_correct", "min_prob", "mean_prob", "min_ratio"]),
     seed=st.integers(0, 3),
 )
 def test_answer_is_accepted_prefix_and_what_the_target_alone_writes_after_it(
@@ -67,6 +68,7 @@ def test_answer_is_accepted_prefix_and_what_the_target_alone_writes_after_it(
     rule: Any,
     order: Any,
     prefixes: int,
+    verdict: Any,
     seed: int,
 ) -> None:
     engine = engine_with(
@@ -77,8 +79,10 @@ def test_answer_is_accepted_prefix_and_what_the_target_alone_writes_after_it(
         accept_rule=rule,
         verify_order=order,
         max_prefixes=prefixes,
+        verdict=verdict,
     )
     target = engine.target
+    asked = len(engine.ability.judge.suffix_ids) if verdict == "p_correct" else 0
     prompt = target.render(ASK).ids
     limit = 24
 
@@ -94,14 +98,11 @@ def test_answer_is_accepted_prefix_and_what_the_target_alone_writes_after_it(
     # no token is processed twice
     assert sum(log) == answer.stats.target_tokens_processed
     assert answer.stats.target_tokens_processed == (
-        len(prompt)
-        + len(draft)
-        + answer.stats.prefixes * len(engine.ability.judge.suffix_ids)
-        + answer.stats.regenerated_tokens
+        len(prompt) + len(draft) + answer.stats.prefixes * asked + answer.stats.regenerated_tokens
     )
     # the rule of acceptance
     assert answer.verdicts is not None
-    passed = [p >= threshold for p in answer.verdicts.p_correct]
+    passed = [value >= threshold for value in answer.verdicts.verdict]
     assert answer.stats.prefixes == len(passed) <= prefixes
     kept = answer.verdicts.token_ends.index(len(accepted)) if accepted else -1
     if passed[-1]:

@@ -93,7 +93,7 @@ def test_answer_is_accepted_prefix_and_what_the_target_alone_writes_after_it(
     assert answer.token_ids == accepted + rest
     assert sum(log) == answer.stats.target_tokens_processed
     assert answer.verdicts is not None
-    passed = [p >= threshold for p in answer.verdicts.p_correct]
+    passed = [p >= threshold for p in answer.verdicts.verdict]
     kept = answer.verdicts.token_ends.index(len(accepted)) if accepted else -1
     assert kept == -1 or passed[kept]
     assert passed[-1] == (len(accepted) == len(draft))

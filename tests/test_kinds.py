@@ -12,7 +12,7 @@ from parse_engine.backends.kinds import Reach
 from parse_engine.backends.model import Model
 from parse_engine.judge import make_judge
 from parse_engine.pack import within
-from parse_engine.verify import Brief, read_brief, read_draft
+from parse_engine.reading import Brief, read_brief, read_draft
 from tests.conftest import forward_log
 from tests.scripted import scripted
 from tests.test_engine import ASK, TEXT, greedy_alone

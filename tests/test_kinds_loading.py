@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from parse_engine import Engine, ParseConfig, UnsupportedModelError
 from parse_engine.backends.kinds import Reach, plan_for
 from parse_engine.backends.model import Model
-from parse_engine.verify import read_draft
+from parse_engine.reading import read_draft
 from tests.scripted import scripted
 from tests.test_engine import ASK, TEXT, greedy_alone
 from tests.test_kinds import gemma_readings, worst

@@ -15,7 +15,8 @@ from parse_engine.backends.check import plain_logits
 from parse_engine.backends.model import Model
 from parse_engine.judge import Judge, make_judge, make_quote
 from parse_engine.pack import pack
-from parse_engine.verify import judge_logits, prefill, read_brief
+from parse_engine.prefill import prefill
+from parse_engine.reading import judge_logits, read_brief
 from tests.tiny_models import FULL_ATTENTION, tiny_model
 
 QUESTION = [{"role": "user", "content": "Write the answer to that."}]

@@ -12,7 +12,7 @@ from transformers import DynamicCache
 from parse_engine import Engine, ParseConfig, TextDelta, Verified
 from parse_engine.backends.check import plain_logits
 from parse_engine.demo import OTHER_DRAFT, ensure_demo_model, ensure_demo_pair
-from parse_engine.verify import judge_logits
+from parse_engine.reading import judge_logits
 from tests.conftest import forward_log
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]

@@ -14,7 +14,8 @@ from parse_engine.backends.model import Model
 from parse_engine.config import ParseConfig
 from parse_engine.errors import UnsupportedModelError
 from parse_engine.judge import Judge, make_judge
-from parse_engine.verify import Ability, Brief, append_brief, judge_logits, read_brief, read_draft
+from parse_engine.reading import Brief, append_brief, judge_logits, read_brief, read_draft
+from parse_engine.verify import Ability
 
 # A short prefix, from which much is hidden, and the whole context. In bf16, on real models of 0.5B
 # and 1.5B, the right mask was off by 0.07 at most, and a mask or positions wrong in one respect by

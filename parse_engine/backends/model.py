@@ -14,6 +14,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
+from parse_engine.backends.fingerprint import fingerprint
 from parse_engine.backends.generation import TokenWatch
 from parse_engine.backends.kinds import ALL_LAYERS, Plan, context_window, plan_for
 from parse_engine.errors import InvalidRequestError, UnsupportedModelError
@@ -81,6 +82,11 @@ class Model:
     def plan(self) -> Plan:
         """How this kind of model can judge; raises UnsupportedModelError where it cannot."""
         return plan_for(self.name, self.network)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells this model from others, wherever it lies."""
+        return fingerprint(self)
 
     @property
     def context_window(self) -> int:

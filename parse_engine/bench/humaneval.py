@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_models(parser)
     parser.add_argument("--limit", type=int, default=12, help="number of items")
     parser.add_argument("--max-new-tokens", type=int, default=320)
-    parser.add_argument("--threshold", type=float, default=ParseConfig().threshold)
+    parser.add_argument("--threshold", type=float, help="default: ParseConfig's")
     parser.add_argument("--verify-order", choices=("whole_first", "all"), default="whole_first")
     parser.add_argument("--out", type=Path, help="write one JSON object an item to this file")
     args = parser.parse_args(argv)
@@ -64,6 +64,7 @@ def compare(engine: Any, task: CodeTask, limit: int) -> dict[str, Any]:
         if answer.verdicts is not None:
             row["verdicts"] = {
                 "token_ends": answer.verdicts.token_ends,
+                "verdict": answer.verdicts.verdict,
                 "p_correct": answer.verdicts.p_correct,
                 "min_logprob": answer.verdicts.min_logprob,
             }
@@ -95,8 +96,8 @@ def report(rows: Sequence[dict[str, Any]], config: ParseConfig) -> str:
     solved = [sum(row[mode]["passed"] for row in rows) for mode in ("parse", "target")]
     lines += [
         "",
-        f"{len(rows)} items, threshold {config.threshold}, {config.verify_order}: median ratio "
-        f"{statistics.median(ratios):.2f}, ratio of the sums {total:.2f}; solved by PARSE "
+        f"{len(rows)} items, threshold {config.acceptance.threshold}, {config.verify_order}: "
+        f"median ratio {statistics.median(ratios):.2f}, ratio of the sums {total:.2f}; solved by PARSE "
         f"{solved[0]}, by the target alone {solved[1]}. PARSE is not lossless.",
         machine(),
     ]

@@ -57,7 +57,7 @@ class Bench:
 
     def judge(self, cache: Cache, ends: Sequence[int]) -> None:
         """Judge prefixes in one packed pass."""
-        from parse_engine.verify import judge_logits
+        from parse_engine.reading import judge_logits
 
         engine = self.engine
         judge_logits(
@@ -99,7 +99,7 @@ def mask(bench: Bench) -> Iterator[str]:
         ends = prefix_ends(count)
 
         def plain(count: int = count) -> None:
-            from parse_engine.verify import append_brief
+            from parse_engine.reading import append_brief
 
             length = cache.get_seq_length()
             append_brief(cache, bench.engine.ability.brief)

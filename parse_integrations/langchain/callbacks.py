@@ -197,7 +197,8 @@ def _data(event: Verified) -> dict[str, Any]:
     return {
         "provider": PROVIDER,
         "ends": list(event.verdicts.ends),
-        "p_correct": list(event.verdicts.p_correct),
+        "verdict": list(event.verdicts.verdict),
+        "kind": event.verdicts.kind,
         "accepted_tokens": event.accepted_tokens,
         "drafted_tokens": event.drafted_tokens,
     }

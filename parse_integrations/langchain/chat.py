@@ -47,7 +47,9 @@ class ChatParse(ParseSettings):
         Loaded models, instead of the two.
     threshold : float, optional
         Verdict in 0..1 that a prefix of the draft must reach to be accepted.
-    accept_rule, cut_at, max_prefixes, judge_layout, verify_order, signals : optional
+    calibration : Calibration, path or dict, optional
+        What ``python -m parse_engine calibrate`` wrote for these models.
+    verdict, accept_rule, cut_at, max_prefixes, judge_layout, verify_order, signals : optional
         How drafts are cut, judged and accepted; see ParseConfig.
     labels, brief, question : optional
         The judge's wording; see ParseConfig.

@@ -12,7 +12,16 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from parse_engine import InvalidRequestError, ParseConfig
-from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, VerifyOrder, check_count
+from parse_engine.calibration import read_calibration
+from parse_engine.config import (
+    AcceptRule,
+    CutRule,
+    JudgeLayout,
+    Mode,
+    VerdictRule,
+    VerifyOrder,
+    check_count,
+)
 from parse_engine.options import WORDING
 from parse_engine.request import check_sampling, check_stop
 from parse_integrations.engines import loaded, release
@@ -40,9 +49,11 @@ class ParseSettings(BaseChatModel):
     draft_model: str | None = None
     engine: Any = Field(default=None, exclude=True, repr=False)
 
+    verdict: VerdictRule | None = None
     threshold: float | None = None
     accept_rule: AcceptRule | None = None
     cut_at: CutRule | int | None = None
+    calibration: dict[str, Any] | None = None
     max_prefixes: int | None = None
     judge_layout: JudgeLayout | None = None
     verify_order: VerifyOrder | None = None
@@ -87,6 +98,12 @@ class ParseSettings(BaseChatModel):
     @classmethod
     def _path_as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, PathLike) else value
+
+    @field_validator("calibration", mode="before")
+    @classmethod
+    def _calibration_as_values(cls, value: Any) -> Any:
+        """Keep what a file says and not its path, so that copies and caches see the same."""
+        return value if value is None else read_calibration(value).as_dict()
 
     @field_validator("dtype", "draft_dtype", mode="before")
     @classmethod
@@ -211,6 +228,8 @@ class ParseSettings(BaseChatModel):
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
         # Not what is serialized, as the base class has it: an engine is not.
+        if kwargs.get("calibration") is not None:  # what a file says, not its path
+            kwargs["calibration"] = read_calibration(kwargs["calibration"]).as_dict()
         return str(sorted({**self._get_invocation_params(stop=stop, **kwargs), **kwargs}.items()))
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:

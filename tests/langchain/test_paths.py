@@ -196,7 +196,8 @@ def test_verdicts_reach_those_who_listen_without_a_chain_around() -> None:
     (data,) = handler.data
     assert data["ends"] == [10, 24]
     assert data["accepted_tokens"] == data["drafted_tokens"]
-    assert len(data["p_correct"]) == 2
+    assert len(data["verdict"]) == 2
+    assert data["kind"] == "p_correct"
     listeners: list[Any] = [Verdicts(), AsyncVerdicts()]
     asyncio.run(llm.ainvoke("Hi", config={"callbacks": listeners}))
     assert [listener.data for listener in listeners] == [[data], [data]]

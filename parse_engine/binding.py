@@ -1,0 +1,80 @@
+"""What a calibration holds for, and whether an engine is that."""
+
+from __future__ import annotations
+
+import hashlib
+
+from parse_engine.backends.model import Model
+from parse_engine.calibration import Binding, read_calibration
+from parse_engine.config import ParseConfig
+from parse_engine.errors import CalibrationError
+from parse_engine.labels import brief_for
+from parse_engine.verify import Ability
+
+FORBIDDEN = "The bound holds only for what it was measured on: calibrate again, or leave it out."
+
+
+def bind(
+    target: Model, draft: Model | None, able: Ability, config: ParseConfig, *, asks_judge: bool
+) -> Binding:
+    """Describe what verdicts depend on.
+
+    Parameters
+    ----------
+    target, draft : Model
+        The models; without a draft model its part is empty.
+    able : Ability
+        How the target judges.
+    config : ParseConfig
+        Layout and wording.
+    asks_judge : bool
+        Whether the verdict needs the judge; otherwise layout and wording do not count.
+    """
+    labels = able.judge.labels
+    words = (labels.right, labels.wrong)
+    wording = repr((words, labels.question, brief_for(words, config)))
+    return Binding(
+        target=target.name,
+        draft=draft.name if draft else "",
+        target_fingerprint=target.fingerprint,
+        draft_fingerprint=draft.fingerprint if draft else "",
+        backend=f"transformers on {target.network.device.type}",
+        dtype=str(target.network.dtype).removeprefix("torch."),
+        layout=able.layout(config.judge_layout) if asks_judge else None,
+        wording=hashlib.sha256(wording.encode()).hexdigest()[:16] if asks_judge else None,
+    )
+
+
+def check_calibration(
+    config: ParseConfig, target: Model, draft: Model | None, able: Ability
+) -> None:
+    """Refuse a calibration that was made for something else; all is well without one.
+
+    Raises
+    ------
+    CalibrationError
+        With what differs.
+    """
+    if config.calibration is None:
+        return
+    made = read_calibration(config.calibration).binding
+    here = bind(target, draft, able, config, asks_judge=config.acceptance.asks_judge)
+    # name of what differs, then the two values that say so, then what the caller is shown
+    facts = [
+        ("target", made.target_fingerprint, here.target_fingerprint, made.target, here.target),
+        ("backend", made.backend, here.backend, made.backend, here.backend),
+        ("dtype", made.dtype, here.dtype, made.dtype, here.dtype),
+        ("judge layout", made.layout, here.layout, made.layout, here.layout),
+        ("judge's wording", made.wording, here.wording, "another", "this one"),
+    ]
+    if draft is not None:
+        prints = made.draft_fingerprint, here.draft_fingerprint
+        facts.insert(1, ("draft model", *prints, made.draft, here.draft))
+    for name, theirs, ours, shown_theirs, shown_ours in facts:
+        if theirs != ours:
+            same = " (of this name, but not the same)" if shown_theirs == shown_ours else ""
+            raise CalibrationError(
+                f"The calibration was made for another {name}: {shown_theirs}{same}, "
+                f"not {shown_ours}.",
+                FORBIDDEN,
+            )

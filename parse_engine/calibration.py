@@ -1,0 +1,218 @@
+"""A calibration: which verdict to accept by, from which threshold, and what that promises."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from parse_engine.config import (
+    AcceptRule,
+    CutRule,
+    check_choice,
+    check_cut_at,
+    is_number,
+)
+from parse_engine.errors import CalibrationError
+
+FORMAT = 1  # changes when older files would be misread
+EDGE = 1e-6  # p_correct is kept so far from 0 and 1, where its log-odds are infinite
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combination:
+    """A logistic combination of the signals of a prefix.
+
+    Parameters
+    ----------
+    bias : float
+        What it starts from.
+    p_correct : float
+        Weight of the log-odds of p_correct; 0 where the judge need not be asked.
+    mean_logprob, min_logprob, max_gap : float
+        Weights of the signals of these names, in nats.
+    """
+
+    bias: float
+    p_correct: float = 0.0
+    mean_logprob: float = 0.0
+    min_logprob: float = 0.0
+    max_gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not is_number(getattr(self, field.name)):
+                raise CalibrationError(
+                    f"The {field.name} of a combination is {getattr(self, field.name)!r}.",
+                    "Give finite numbers, as calibrate writes them.",
+                )
+
+    def verdict(self, signals: Mapping[str, float]) -> float:
+        """Return the verdict, 0 to 1, on a prefix with these signals."""
+        features = features_of(signals)
+        weights = {name: getattr(self, name) for name in features}
+        # a weight of 0 leaves its signal out, even where that is infinite
+        total = self.bias + sum(w * features[name] for name, w in weights.items() if w)
+        return logistic(total)
+
+
+def features_of(signals: Mapping[str, float]) -> dict[str, float]:
+    """Return what is combined: the signals, p_correct as log-odds."""
+    found = dict(signals)
+    if "p_correct" in found:
+        share = min(max(found["p_correct"], EDGE), 1 - EDGE)
+        found["p_correct"] = math.log(share / (1 - share))
+    return found
+
+
+def logistic(x: float) -> float:
+    """Map all numbers to 0..1."""
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """What a calibration promises of drafts like those that it was measured on.
+
+    Parameters
+    ----------
+    false_accept : float
+        At most this share of the wrong drafts is accepted whole ...
+    confidence : float
+        ... which holds in at least this share of calibrations.
+    wrong_items, accepted : int
+        Items with a wrong draft that it was measured on, one draft each, and how many of these
+        drafts were accepted.
+    """
+
+    false_accept: float
+    confidence: float
+    wrong_items: int
+    accepted: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What a calibration was measured on and holds for.
+
+    Parameters
+    ----------
+    target, draft : str
+        Names of the models, for messages.
+    target_fingerprint, draft_fingerprint : str
+        What tells the models from others, wherever they lie.
+    backend, dtype : str
+        What computes, and in which numbers.
+    layout, wording : str or None
+        How the judge is asked; None where it is not.
+    """
+
+    target: str
+    draft: str
+    target_fingerprint: str
+    draft_fingerprint: str
+    backend: str
+    dtype: str
+    layout: str | None
+    wording: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A verdict with a threshold, made by ``python -m parse_engine calibrate``.
+
+    Parameters
+    ----------
+    combination : Combination
+        The verdict.
+    threshold : float
+        From which on a prefix is accepted.
+    accept_rule : {"unbroken", "longest"}
+        As in ParseConfig.
+    cut_at : {"auto", "line", "sentence"} or int
+        As in ParseConfig.
+    bound : Bound
+        What it promises.
+    binding : Binding
+        What it holds for.
+    task : str
+        What the drafts answered.
+    reference : {"checker", "target"}
+        What told right drafts from wrong ones: a checker, or the target's own answer.
+    """
+
+    combination: Combination
+    threshold: float
+    accept_rule: AcceptRule
+    cut_at: CutRule | int
+    bound: Bound
+    binding: Binding
+    task: str
+    reference: Literal["checker", "target"]
+
+    def __post_init__(self) -> None:
+        if not is_number(self.threshold) or not 0 <= self.threshold <= 1:
+            raise CalibrationError(
+                f"The threshold of the calibration is {self.threshold!r}.", "It must be in 0..1."
+            )
+        check_choice("accept_rule", self.accept_rule, ("unbroken", "longest"))
+        check_cut_at(self.cut_at)
+        check_choice("reference", self.reference, ("checker", "target"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, ready for JSON, as ``read_calibration`` takes them."""
+        return {"format": FORMAT, **asdict(self)}
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write it to a JSON file."""
+        Path(path).write_text(json.dumps(self.as_dict(), indent=2) + "\n", encoding="utf-8")
+
+
+def read_calibration(given: Calibration | Mapping[str, Any] | str | PathLike[str]) -> Calibration:
+    """Return a calibration from its file or its plain values.
+
+    Parameters
+    ----------
+    given : Calibration, mapping, str or Path
+        What ``calibrate`` wrote, the path of it, or what ``as_dict`` gave.
+
+    Returns
+    -------
+    Calibration
+        The same one, if it is one already.
+
+    Raises
+    ------
+    CalibrationError
+        If the file cannot be read, or is none.
+    """
+    if isinstance(given, Calibration):
+        return given
+    values, source = given, "The calibration"
+    if isinstance(given, str | PathLike):
+        source = f"The calibration {str(given)!r}"
+        try:
+            values = json.loads(Path(given).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CalibrationError(
+                f"{source} cannot be read: {error}.", "Give a file that calibrate wrote."
+            ) from error
+    if not isinstance(values, Mapping) or values.get("format") != FORMAT:
+        shown = values.get("format") if isinstance(values, Mapping) else type(values).__name__
+        raise CalibrationError(
+            f"{source} has format {shown!r}, and this version reads {FORMAT}.",
+            "Calibrate again, or give what Calibration.as_dict returned.",
+        )
+    try:
+        kwargs = {name: value for name, value in values.items() if name != "format"}
+        for name, kind in (("combination", Combination), ("bound", Bound), ("binding", Binding)):
+            kwargs[name] = kind(**kwargs[name])
+        return Calibration(**kwargs)
+    except (KeyError, TypeError) as error:
+        raise CalibrationError(
+            f"{source} is incomplete or damaged: {error}.", "Calibrate again."
+        ) from error
