@@ -17,7 +17,7 @@ from parse_engine.options import CallOptions, split_options
 from parse_engine.render import encode_plain
 from parse_engine.request import Request, check_request
 from parse_engine.stats import CallStats
-from parse_engine.types import Draft, DraftProgress, Event, Message, Verdicts
+from parse_engine.types import Cut, Draft, DraftProgress, Event, Message, Verdicts
 from parse_engine.verdicts import check_finite
 from parse_engine.verify import Ability, Checked, verify
 
@@ -131,14 +131,18 @@ def draft_answer(
 
 def judge_draft(target: Model, able: Ability, call: Call, draft: Draft) -> Checked:
     """Cut a draft and let the target judge the prefixes."""
+    cuts, messages = draft_cuts(able, call, draft), call.request.messages
+    return verify(target, able, messages, call.prompt.ids, draft, cuts, call.config)
+
+
+def draft_cuts(able: Ability, call: Call, draft: Draft) -> tuple[Cut, ...]:
+    """Cut a draft into as many prefixes as a call allows."""
     accept = call.config.acceptance
     # as many questions as stay shorter, all together, than the draft; what is read off is free
     affordable = len(draft.ids)
     if accept.asks_judge:
         affordable = max(1, (affordable - 1) // len(able.judge.suffix_ids))
-    cuts = cut_points(draft, accept.cut_at, call.config.max_prefixes or affordable)
-    messages = call.request.messages
-    return verify(target, able, messages, call.prompt.ids, draft, cuts, call.config)
+    return cut_points(draft, accept.cut_at, call.config.max_prefixes or affordable)
 
 
 def judge_text(target: Model, able: Ability, call: Call, text: str) -> Verdicts:

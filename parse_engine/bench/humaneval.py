@@ -97,8 +97,8 @@ def report(rows: Sequence[dict[str, Any]], config: ParseConfig) -> str:
     lines += [
         "",
         f"{len(rows)} items, threshold {config.acceptance.threshold}, {config.verify_order}: "
-        f"median ratio {statistics.median(ratios):.2f}, ratio of the sums {total:.2f}; solved by PARSE "
-        f"{solved[0]}, by the target alone {solved[1]}. PARSE is not lossless.",
+        f"median ratio {statistics.median(ratios):.2f}, ratio of the sums {total:.2f}; solved "
+        f"by PARSE {solved[0]}, by the target alone {solved[1]}. PARSE is not lossless.",
         machine(),
     ]
     return "\n".join(lines)
