@@ -1,0 +1,205 @@
+"""The truth about the judge: ``python -m parse_engine bench judge``.
+
+The draft model answers every item several times, a checker says which answers are right, and the
+target judges them: how well do its verdicts tell the right ones from the wrong ones? Compared are
+p_correct, the signals that the same passes give for free, and logistic combinations of them, which
+are fitted to other items than those they are tried on. Drafts that the limit cut off are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from parse_engine.bench.common import add_models, machine, open_engine
+from parse_engine.bench.drafts import Drafting, LabelledDraft, make_drafts
+from parse_engine.bench.judge_report import html_report, markdown_report
+from parse_engine.bench.judge_summary import summarize
+from parse_engine.bench.store import Store
+from parse_engine.bench.tasks import FORMS, Item, Task, load_tasks
+from parse_engine.bench.verdict_rows import judge_drafts, read_judged
+from parse_engine.cli_args import count
+from parse_engine.config import ParseConfig
+from parse_engine.engine import Engine
+from parse_engine.errors import InvalidRequestError
+
+# What the judge is told and asked.
+WORDINGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "yes_no": {"labels": ("Yes", "No"), "question": "Is all of this right so far?"},
+    "true_false": {"labels": ("True", "False")},
+    "terse": {
+        "brief": "Judge the assistant's answer to the user. Say Correct if everything in it is "
+        "right, Incorrect if anything is wrong. It may be unfinished.",
+    },
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m parse_engine bench judge",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="rows and report")
+    add_drafting(parser)
+    parser.add_argument(
+        "--layouts", type=_names, default=("brief",), metavar="LIST", help="of brief, quote"
+    )
+    parser.add_argument(
+        "--wordings",
+        type=_names,
+        default=("default",),
+        metavar="LIST",
+        help=f"of {', '.join(WORDINGS)}",
+    )
+    parser.add_argument(
+        "--max-false-accept",
+        type=float,
+        default=0.15,
+        metavar="P",
+        help="where true acceptance is read off (default: 0.15)",
+    )
+    return parser
+
+
+def add_drafting(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is drafted, by whom and how."""
+    parser.add_argument(
+        "--tasks",
+        required=True,
+        metavar="LIST",
+        help=f"files, NAME=FILE, or of {', '.join(FORMS)} those that lie in --data",
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="where the publishers' files lie")
+    add_models(parser)
+    parser.add_argument(
+        "--limit", type=count, metavar="N", help="items of each task, drawn by --seed"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    parser.add_argument(
+        "--samples",
+        type=count,
+        default=2,
+        metavar="N",
+        help="drafts an item, the first without temperature (default: 2)",
+    )
+    parser.add_argument("--temperature", type=float, default=0.8, metavar="T", help="default: 0.8")
+    parser.add_argument(
+        "--max-new-tokens", type=count, default=320, metavar="N", help="default: 320"
+    )
+    parser.add_argument(
+        "--batch", type=count, default=8, metavar="N", help="prompts drafted at once (default: 8)"
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Draft, check and judge what is not done yet, and report."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    unknown = [w for w in args.wordings if w not in WORDINGS] + [
+        layout for layout in args.layouts if layout not in ("brief", "quote")
+    ]
+    if unknown:
+        parser.error(f"there is no layout or wording {unknown[0]!r}")
+    tasks = [task.sample(args.limit, args.seed) for task in load_tasks(args.tasks, args.data)]
+    for task in tasks:
+        if any(item.check is None for item in task.items):
+            raise InvalidRequestError(
+                f"Task {task.name} has items that nothing can check.",
+                "Give each an answer or a test; bench run --help describes the forms of files.",
+            )
+    store = Store(args.out)
+    store.open(describe_drafting(args, tasks))
+    engine = open_engine(parser, args)
+    drafts = draft_all(engine, tasks, drafting(args), store)
+    ways = [(layout, wording) for layout in args.layouts for wording in args.wordings]
+    for layout, wording in ways:
+        config = ParseConfig(judge_layout=layout, verdict="p_correct", **WORDINGS[wording])
+        asking = Engine(engine.target, engine.draft, config)
+        judge_all(asking, tasks, drafts, f"{layout}/{wording}", store)
+    print(report(store, ways, tasks, args.max_false_accept))
+    return 0
+
+
+def drafting(args: argparse.Namespace) -> Drafting:
+    """Return how drafts are written, from the options."""
+    return Drafting(args.samples, args.temperature, args.seed, args.max_new_tokens, args.batch)
+
+
+def describe_drafting(args: argparse.Namespace, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return what decides about the drafts of a folder: it holds those of one description."""
+    return {
+        "target": args.target or "demo",
+        "draft": args.draft or "demo",
+        "tasks": {task.name: [item.id for item in task.items] for task in tasks},
+        "temperature": args.temperature,
+        "seed": args.seed,
+        "max_new_tokens": args.max_new_tokens,
+    }
+
+
+def check(_: Task, item: Item, text: str) -> bool:
+    """Ask the item's own checker."""
+    assert item.check is not None
+    return item.check(text)
+
+
+def draft_all(
+    engine: Engine, tasks: Sequence[Task], how: Drafting, store: Store, checker: Any = check
+) -> list[LabelledDraft]:
+    """Write the drafts that are missing and return all of them, with a bar for who waits."""
+    from tqdm import tqdm
+
+    assert engine.draft is not None
+    wanted = how.samples * sum(len(task.items) for task in tasks)
+    known = {(task.name, item.id) for task in tasks for item in task.items}
+    stored = [LabelledDraft.from_row(row) for row in store.rows().values() if "text" in row]
+    kept = [
+        draft
+        for draft in stored
+        if (draft.task, draft.item) in known and draft.sample < how.samples
+    ]
+    new = make_drafts(engine.draft, engine.target, tasks, how, store, checker)
+    bar = tqdm(new, desc="drafts", total=wanted, initial=len(kept), disable=None, file=sys.stderr)
+    return kept + list(bar)
+
+
+def judge_all(
+    engine: Engine, tasks: Sequence[Task], drafts: Sequence[LabelledDraft], way: str, store: Store
+) -> None:
+    """Judge what is not judged yet, with a bar for who waits."""
+    from tqdm import tqdm
+
+    judging = judge_drafts(engine, tasks, drafts, way, store)
+    for _ in tqdm(judging, desc=way, total=len(drafts), disable=None, file=sys.stderr):
+        pass
+
+
+def report(
+    store: Store, ways: Sequence[tuple[str, str]], tasks: Sequence[Task], most: float
+) -> str:
+    """Write summary and report beside the rows, and return the summary as Markdown."""
+    rows = store.rows()
+    drafts = [LabelledDraft.from_row(row) for row in rows.values() if "text" in row]
+    judged = {f"{one}/{two}": read_judged(rows, f"{one}/{two}") for one, two in ways}
+    summary = {
+        "models": {name: store.manifest[name] for name in ("target", "draft")},
+        "machine": machine(),
+        "max_false_accept": most,
+        "tasks": [summarize(task, drafts, judged, most) for task in tasks],
+    }
+    (store.folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    text = markdown_report(summary)
+    (store.folder / "report.md").write_text(text + "\n", encoding="utf-8")
+    (store.folder / "report.html").write_text(html_report(summary), encoding="utf-8")
+    return text

@@ -1,0 +1,98 @@
+"""How well a number tells right answers from wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parse_engine.bench.intervals import Estimate
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a threshold does.
+
+    Parameters
+    ----------
+    threshold : float
+        From which on an answer is accepted.
+    false_accept, true_accept : float
+        Shares of the wrong and of the right answers that are accepted.
+    """
+
+    threshold: float
+    false_accept: float
+    true_accept: float
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Answers with verdicts that are alike: their mean verdict, how many are right, how many."""
+
+    verdict: float
+    right: float
+    count: int
+
+
+def auc(scores: Sequence[float], right: Sequence[bool]) -> float:
+    """Return the share of pairs of a right and a wrong answer in which the right one has more.
+
+    Equal scores count half. NaN if there are no such pairs.
+    """
+    values, truth = np.asarray(scores, dtype=float), np.asarray(right, dtype=bool)
+    good, bad = values[truth], np.sort(values[~truth])
+    if not len(good) or not len(bad):
+        return float("nan")
+    below = np.searchsorted(bad, good, "left") + np.searchsorted(bad, good, "right")
+    return float(below.mean() / 2 / len(bad))
+
+
+def auc_by_item(
+    scores: Sequence[float], right: Sequence[bool], items: Sequence[Hashable], seed: int = 0
+) -> Estimate:
+    """Return the AUC with its bootstrap interval; items are drawn, each with all its answers."""
+    groups: dict[Hashable, list[int]] = {}
+    for index, item in enumerate(items):
+        groups.setdefault(item, []).append(index)
+    members = list(groups.values())
+    values, truth = np.asarray(scores, dtype=float), np.asarray(right, dtype=bool)
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(RESAMPLES):
+        drawn = random.integers(0, len(members), len(members))
+        chosen = np.concatenate([members[number] for number in drawn])
+        found.append(auc(values[chosen].tolist(), truth[chosen].tolist()))
+    low, high = np.nanpercentile(found, [2.5, 97.5])
+    return Estimate(auc(scores, right), float(low), float(high))
+
+
+def curve(scores: Sequence[float], right: Sequence[bool]) -> list[Point]:
+    """Return what each threshold that makes a difference does, the strictest first."""
+    values, truth = np.asarray(scores, dtype=float), np.asarray(right, dtype=bool)
+    good, bad = np.sort(values[truth]), np.sort(values[~truth])
+    points = []
+    for threshold in np.unique(values)[::-1]:
+        accepted = [
+            (len(some) - np.searchsorted(some, threshold, "left")) / max(1, len(some))
+            for some in (bad, good)
+        ]
+        points.append(Point(float(threshold), float(accepted[0]), float(accepted[1])))
+    return points
+
+
+def at_false_accept(points: Sequence[Point], most: float) -> Point:
+    """Return the laxest point that accepts at most this share of the wrong answers."""
+    allowed = [point for point in points if point.false_accept <= most]
+    return allowed[-1] if allowed else Point(float("inf"), 0.0, 0.0)
+
+
+def reliability(scores: Sequence[float], right: Sequence[bool], bins: int = 8) -> list[Bin]:
+    """Return how often answers are right by their verdict, in bins of about as many answers."""
+    order = np.argsort(np.asarray(scores, dtype=float), kind="stable")
+    values, truth = np.asarray(scores, dtype=float)[order], np.asarray(right, dtype=float)[order]
+    parts = [part for part in np.array_split(np.arange(len(order)), bins) if len(part)]
+    return [Bin(float(values[p].mean()), float(truth[p].mean()), len(p)) for p in parts]

@@ -1,0 +1,94 @@
+"""The target's verdicts on drafts of known correctness, kept as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from parse_engine.bench.drafts import LabelledDraft
+from parse_engine.bench.tasks import Task
+from parse_engine.call import judge_draft, prepare
+from parse_engine.draft import make_draft
+
+if TYPE_CHECKING:
+    from parse_engine.bench.store import Store
+    from parse_engine.engine import Engine
+
+SIGNALS = ("p_correct", "mean_logprob", "min_logprob", "max_gap")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A draft with what the target thinks of each prefix.
+
+    Parameters
+    ----------
+    draft : LabelledDraft
+        The draft.
+    token_ends, ends : tuple of int
+        Where the prefixes end, in tokens and in characters; the whole draft is the last.
+    signals : mapping of str to tuple of float
+        p_correct, where it was asked for, and the target's log-probabilities, for each prefix.
+    """
+
+    draft: LabelledDraft
+    token_ends: tuple[int, ...]
+    ends: tuple[int, ...]
+    signals: Mapping[str, tuple[float, ...]]
+
+    def at(self, prefix: int) -> dict[str, float]:
+        """Return the signals of one prefix; -1 is the whole draft."""
+        return {name: values[prefix] for name, values in self.signals.items()}
+
+
+def judge_drafts(
+    engine: Engine, tasks: Sequence[Task], drafts: Iterable[LabelledDraft], way: str, store: Store
+) -> Iterator[None]:
+    """Judge the drafts that a store has no verdicts on yet, and yield after each.
+
+    Parameters
+    ----------
+    engine : Engine
+        Its config says how: layout, wording, cuts, and whether the judge is asked.
+    tasks : sequence of Task
+        Where the drafts come from.
+    drafts : iterable of LabelledDraft
+        What is judged; drafts that were cut off are not.
+    way : str
+        Names the way to judge in the rows.
+    store : Store
+        Keeps the rows.
+    """
+    items = {(task.name, item.id): item for task in tasks for item in task.items}
+    done = store.rows()
+    for draft in drafts:
+        row = {"task": draft.task, "item": draft.item, "method": f"{way} {draft.sample}"}
+        if tuple(row.values()) in done or not draft.complete or not draft.ids:
+            continue
+        messages = items[draft.task, draft.item].messages
+        call = prepare(
+            messages,
+            {"mode": "target", "verify_order": "all"},
+            *(engine.config, engine.target, engine.draft),
+        )
+        given = make_draft(engine.target, draft.ids, len(draft.ids), complete=True)
+        checked = judge_draft(engine.target, engine.ability, call, given)
+        verdicts = checked.verdicts
+        signals = {name: getattr(verdicts, name) for name in SIGNALS}
+        found = {name: values for name, values in signals.items() if values is not None}
+        places = {"token_ends": verdicts.token_ends, "ends": verdicts.ends}
+        store.add({**row, "layout": checked.layout, **places, "signals": found})
+        yield
+
+
+def read_judged(rows: Mapping[Any, Mapping[str, Any]], way: str) -> list[Judged]:
+    """Return the drafts of a store that were judged in a way."""
+    drafts = [LabelledDraft.from_row(row) for row in rows.values() if "text" in row]
+    judged = []
+    for draft in drafts:
+        row = rows.get((draft.task, draft.item, f"{way} {draft.sample}"))
+        if row is not None:
+            signals = {name: tuple(values) for name, values in row["signals"].items()}
+            judged.append(Judged(draft, tuple(row["token_ends"]), tuple(row["ends"]), signals))
+    return judged
