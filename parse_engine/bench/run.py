@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
