@@ -80,9 +80,7 @@ class Found:
     choices: tuple[Choice, ...]
 
 
-def calibrate(
-    judged: Sequence[Judged], most: float, confidence: float, *, seed: int = 0
-) -> Found:
+def calibrate(judged: Sequence[Judged], most: float, confidence: float, *, seed: int = 0) -> Found:
     """Choose a verdict and a threshold that keeps a bound on false acceptance.
 
     Parameters

@@ -19,6 +19,8 @@ from parse_engine.config import (
 )
 from parse_engine.errors import CalibrationError
 
+Reference = Literal["checker", "target"]
+
 FORMAT = 1  # changes when older files would be misread
 EDGE = 1e-6  # p_correct is kept so far from 0 and 1, where its log-odds are infinite
 
@@ -152,7 +154,7 @@ class Calibration:
     bound: Bound
     binding: Binding
     task: str
-    reference: Literal["checker", "target"]
+    reference: Reference
 
     def __post_init__(self) -> None:
         if not is_number(self.threshold) or not 0 <= self.threshold <= 1:

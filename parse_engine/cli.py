@@ -72,6 +72,10 @@ def main(argv: Sequence[str] | None = None, *, open_engine: OpenEngine | None = 
     try:
         if arguments[:1] == ["bench"]:
             return bench.main(arguments[1:])
+        if arguments[:1] == ["calibrate"]:
+            from parse_engine import cli_calibrate
+
+            return cli_calibrate.main(arguments[1:])
         args = build_parser().parse_args(arguments)
         return _command(args, _open_engine if open_engine is None else open_engine)
     except ParseError as error:
@@ -232,9 +236,8 @@ def _demo(args: argparse.Namespace, _: OpenEngine) -> None:
 
 
 def _open(args: argparse.Namespace, open_engine: OpenEngine) -> Engine:
-    names = ("threshold", *SETTINGS)
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    config = ParseConfig(**given)
+    given = {name: getattr(args, name) for name in ("threshold", *SETTINGS)}
+    config = ParseConfig(**{name: value for name, value in given.items() if value is not None})
     progress().print("Loading the models", style="dim")
     return open_engine(args, config)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import get_args
+from typing import cast, get_args
 
-from parse_engine.config import AcceptRule, JudgeLayout, Mode, VerdictRule, VerifyOrder
+from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, VerdictRule, VerifyOrder
 
 PROGRAM = "python -m parse_engine"
 SETTINGS = (
@@ -71,7 +71,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     models.add_argument("--json", action="store_true", help="print one JSON object")
 
-    commands.add_parser("bench", help="measure speed and cost; see bench --help")
+    commands.add_parser("bench", help="measure speed, accuracy and cost; see bench --help")
+    commands.add_parser(
+        "calibrate", help="choose verdict and threshold for two models; see calibrate --help"
+    )
 
     demo = _command(commands, "demo", "fetch the demo pair and print its two folders")
     demo.add_argument("--json", action="store_true", help="print one JSON object")
@@ -117,7 +120,7 @@ def add_settings(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "--calibration", metavar="FILE", help="verdict and threshold, as calibrate wrote them"
     )
     group.add_argument(
-        "--cut-at", type=_cut, metavar="RULE", help="auto, line, sentence or a number of tokens"
+        "--cut-at", type=cut_rule, metavar="RULE", help="auto, line, sentence or a number of tokens"
     )
     group.add_argument("--max-prefixes", type=count, metavar="N", help="most prefixes to judge")
     group.add_argument("--layout", dest="judge_layout", choices=get_args(JudgeLayout))
@@ -155,11 +158,13 @@ def count(text: str) -> int:
     return int(text)
 
 
-def _cut(text: str) -> str | int:
+def cut_rule(text: str) -> CutRule | int:
+    """Read where prefixes end."""
     if text.isdecimal():
         return count(text)
-    if text not in ("auto", "line", "sentence"):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is none of auto, line, sentence or a number of tokens"
-        )
-    return text
+    for rule in get_args(CutRule):
+        if text == rule:
+            return cast(CutRule, rule)
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is none of {', '.join(get_args(CutRule))} or a number of tokens"
+    )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from parse_engine.backends.loading import LoadOptions
     from parse_engine.config import ParseConfig
     from parse_engine.engine import Engine
 
@@ -28,9 +29,13 @@ def open_engine(
 
     if bool(args.target) != bool(args.draft):
         parser.error("give both --target and --draft, or neither for the demo pair")
-    if args.target:
-        return Engine.from_pretrained(args.target, args.draft, config=config)
-    return Engine.demo(config=config)
+    dtype = getattr(args, "dtype", None)
+    if not args.target:
+        if dtype:
+            parser.error("--dtype goes with --target and --draft: the demo pair has its own")
+        return Engine.demo(config=config)
+    loading: LoadOptions = {"dtype": dtype} if dtype else {}
+    return Engine.from_pretrained(args.target, args.draft, config=config, **loading)
 
 
 def alternate(ways: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, list[float]]:

@@ -49,11 +49,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="rows and report")
     add_drafting(parser)
     parser.add_argument(
-        "--layouts", type=_names, default=("brief",), metavar="LIST", help="of brief, quote"
+        "--layouts", type=names_in, default=("brief",), metavar="LIST", help="of brief, quote"
     )
     parser.add_argument(
         "--wordings",
-        type=_names,
+        type=names_in,
         default=("default",),
         metavar="LIST",
         help=f"of {', '.join(WORDINGS)}",
@@ -98,7 +98,8 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names_in(text: str) -> tuple[str, ...]:
+    """Read a list with commas."""
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 

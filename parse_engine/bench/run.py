@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -67,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_settings(parser).add_argument(
         "--threshold",
         type=thresholds,
-        default=(ParseConfig().acceptance.threshold,),
+        default=(),
         metavar="P[,P...]",
         help="verdict that a prefix must reach; with several, parse runs once with each",
     )
@@ -92,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     entries = parse_methods(args.methods, args.threshold)
     tasks = [task.sample(args.limit, args.seed) for task in load_tasks(args.tasks, args.data)]
     given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
-    config = ParseConfig(threshold=args.threshold[0], **given)
+    config = ParseConfig(threshold=args.threshold[0] if args.threshold else None, **given)
     store = Store(args.out)
     done = store.open(manifest(args, tasks, entries, config))
     left = [
@@ -139,7 +137,7 @@ def manifest(
         ],
         "max_new_tokens": args.max_new_tokens,
         "seed": args.seed,
-        "config": asdict(config),
+        "config": {**asdict(config), **asdict(config.acceptance)},
         "machine": machine(),
     }
 

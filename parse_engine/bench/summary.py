@@ -63,9 +63,10 @@ class Figures:
     stages: dict[str, float]
 
 
-def summarize(rows: Mapping[Key, Row], methods: Sequence[str]) -> list[Figures]:
-    """Return the figures of each task and method in the order of the run, then those of all."""
-    tasks = list(dict.fromkeys(task for task, _, _ in rows))
+def summarize(
+    rows: Mapping[Key, Row], methods: Sequence[str], tasks: Sequence[str]
+) -> list[Figures]:
+    """Return the figures of each task and method, then those of all tasks together."""
     found = [
         figures(task, method, rows, [key for key in rows if key[0] == task and key[2] == method])
         for task in tasks

@@ -8,10 +8,10 @@ from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.call import draft_answer, draft_cuts
 from parse_engine.config import AcceptRule
 from parse_engine.judge import make_quote
+from parse_engine.reading import read_draft
 from parse_engine.regenerate import regenerate
 from parse_engine.types import Cut
 from parse_engine.verdicts import label_shares
-from parse_engine.reading import read_draft
 
 
 def answer(job: Job) -> Answer:
