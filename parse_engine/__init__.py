@@ -20,6 +20,7 @@ from parse_engine.errors import (
     UnsupportedModelError,
     VerificationError,
 )
+from parse_engine.request import DraftForm
 from parse_engine.stats import CallStats, StatsCollector, parse_stats
 from parse_engine.types import (
     DraftProgress,
@@ -41,6 +42,7 @@ __all__ = [
     "CallStats",
     "ContextOverflowError",
     "DemoDownloadError",
+    "DraftForm",
     "DraftProgress",
     "Engine",
     "Event",
