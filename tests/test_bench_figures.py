@@ -85,6 +85,21 @@ def test_accuracy_acceptance_and_failures() -> None:
     assert (both.items, both.checked, both.accepted_fraction) == (3, 2, 0.5)
 
 
+def test_categories_of_a_task_have_figures_of_their_own() -> None:
+    rows = table(
+        *(row("target", n, category=c) for n, c in enumerate("aab")),
+        *(row("draft", n, category=c, seconds=n + 1) for n, c in enumerate("aab")),
+    )
+    found = {(one.task, one.method): one for one in summarize(rows, ["target", "draft"], ["t"])}
+    assert [key for key in found if key[1] == "draft"] == [
+        *(("t", "draft"), ("t: a", "draft"), ("t: b", "draft"))
+    ]
+    speedup = found["t: a", "draft"].speedup
+    assert speedup is not None
+    assert speedup.value == 3.0
+    assert found["t: b", "draft"].items == 1
+
+
 def test_ideal_is_drafting_one_prefill_and_the_rewritten_tokens() -> None:
     details = {"stage_s": {"draft": 0.8}, "regenerated_tokens": 3}
     parse = row("parse", 1, seconds=3.0, prefill_s=0.7, details=details)
