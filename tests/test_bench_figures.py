@@ -66,7 +66,7 @@ def test_accuracy_acceptance_and_failures() -> None:
         row("target", 3, correct=False),
         row("parse", 1, correct=False, drafted=10, accepted=5, finish_reason="length"),
         row("parse", 2, drafted=30, accepted=15),
-        {"task": "t", "item": "3", "method": "parse", "error": "E"},
+        {"task": "t", "item": "3", "category": "", "method": "parse", "error": "E"},
         row("target", 1, task="u", correct=None),
         row("parse", 1, task="u", correct=None, drafted=0, accepted=0),
     )
