@@ -28,7 +28,9 @@ SPEC_BENCH = {"question_id": 81, "category": "writing", "turns": ["Write.", "Wri
 
 
 def write(path: Path, *lines: Any) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8"
+    )
     return path
 
 
@@ -86,7 +88,7 @@ def test_own_files(tmp_path: Path, line: dict[str, Any], right: str, wrong: str)
 
 
 def test_own_files_need_no_checker(tmp_path: Path) -> None:
-    talk = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hi"}]
+    talk = [{"role": "system", "content": "Be\u2028short."}, {"role": "user", "content": "Hi"}]
     lines = ({"id": "a", "messages": talk}, {"prompt": "Hello"})
     task = load_task(str(write(tmp_path / "talk.jsonl", *lines)))
     assert task.name == "talk"
@@ -204,4 +206,5 @@ def test_programs_do_no_harm_and_must_get_to_their_end(program: str) -> None:
 
 
 def test_programs_may_read_and_import() -> None:
+    assert code.runs("from __future__ import annotations\nassert __name__ == '__main__'")
     assert code.runs("import collections, math, random, re\nassert open(re.__file__).read()")

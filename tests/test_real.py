@@ -99,7 +99,7 @@ def test_draft_model_of_another_family_with_another_tokenizer(engine: Engine) ->
         ensure_demo_pair().target, ensure_demo_model(OTHER_DRAFT), config=ParseConfig(threshold=0.5)
     )
     assert other.target.network is engine.target.network  # shared
-    assert not other._same_tokenizer
+    assert not other.same_tokenizer
     answer = other.generate(ASK, max_new_tokens=60, temperature=0)
     assert answer.draft_text
     assert answer.stats.drafted_tokens == len(other.target.encode(answer.draft_text))

@@ -88,7 +88,7 @@ class Duet:
         self.limit = call.limit
         self.ended = False
         self.drafted = self.accepted = 0
-        self._same = job.same_tokenizer
+        self._same = job.engine.same_tokenizer
         self._start = len(call.prompt.ids)
 
     @property
