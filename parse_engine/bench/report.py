@@ -177,7 +177,8 @@ def sections(
     )
     yield (
         "As the threshold varies",
-        "",
+        "Speedup over the target alone; share of the drafted tokens that is accepted; share of "
+        "right answers.",
         [chart for task, of in each if (chart := charts.thresholds(task, of))],
     )
     yield (
