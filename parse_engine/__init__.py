@@ -22,6 +22,7 @@ from parse_engine.errors import (
     UnsupportedModelError,
     VerificationError,
 )
+from parse_engine.request import DraftForm
 from parse_engine.stats import CallStats, StatsCollector, parse_stats
 from parse_engine.types import (
     DraftProgress,
@@ -45,6 +46,7 @@ __all__ = [
     "CallStats",
     "ContextOverflowError",
     "DemoDownloadError",
+    "DraftForm",
     "DraftProgress",
     "Engine",
     "Event",

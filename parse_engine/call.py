@@ -98,7 +98,8 @@ def prepare(
             'Give draft=... when you load the engine, or mode="target".',
         )
     writer = draft if config.mode == "draft" and draft is not None else target
-    prompt = writer.render(request.messages, request.tools)
+    asked = request if writer is target else request.for_draft()
+    prompt = writer.render(asked.messages, asked.tools)
     room = writer.context_window - len(prompt.ids)
     if room < 1:
         raise ContextOverflowError(
@@ -122,6 +123,7 @@ def draft_answer(
     return write_draft(
         draft,
         target,
+        call.prompt,
         call.request,
         limit,
         lambda tokens: emit(DraftProgress(tokens)),

@@ -86,7 +86,7 @@ class Engine:
         self._found = find_ability(target, self.config)
         if self.config.mode == "parse":
             check_calibration(self.config, target, draft, self.ability)
-        self._same_tokenizer = draft is not None and tokenizers_equal(target, draft)
+        self.same_tokenizer = draft is not None and tokenizers_equal(target, draft)
 
     @classmethod
     def from_pretrained(
@@ -159,8 +159,9 @@ class Engine:
             Role and content, as chat templates take them.
         **options
             tools, max_new_tokens, temperature, top_p, top_k, seed, stop: unset, they are those of
-            the target's generation config; logits_processors, which see what was accepted; and any
-            field of ParseConfig but the judge's wording, for this call only.
+            the target's generation config; logits_processors, which see what was accepted;
+            draft_form, where the draft model is asked otherwise; and any field of ParseConfig but
+            the judge's wording, for this call only.
 
         Raises
         ------
@@ -275,7 +276,7 @@ class Engine:
 
         try:
             with clock.stage("draft"):
-                draft = draft_answer(call, self.draft, self.target, emit, self._same_tokenizer)
+                draft = draft_answer(call, self.draft, self.target, emit, self.same_tokenizer)
         except CallCancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a draft model can die of

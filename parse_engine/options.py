@@ -17,7 +17,7 @@ from parse_engine.config import (
     VerifyOrder,
 )
 from parse_engine.errors import InvalidRequestError
-from parse_engine.request import LogitsProcessors
+from parse_engine.request import DraftForm, LogitsProcessors
 
 if TYPE_CHECKING:
     from parse_engine.calibration import Calibration
@@ -30,6 +30,7 @@ class CallOptions(TypedDict, total=False):
     ``logits_processors`` restricts what may be written, by draft and target alike: a function that
     gets a Model and the number of tokens before its answer, and returns new logits processors, each
     called with all token ids so far, accepted ones among them, and the scores of the next token.
+    ``draft_form`` is the conversation as the draft model wants it, where the two models differ.
     The others are fields of ParseConfig and hold for this call only.
     """
 
@@ -41,6 +42,7 @@ class CallOptions(TypedDict, total=False):
     seed: int | None
     stop: str | Sequence[str] | None
     logits_processors: LogitsProcessors | None
+    draft_form: DraftForm | None
     verdict: VerdictRule | None
     threshold: float | None
     accept_rule: AcceptRule | None
@@ -56,7 +58,7 @@ class CallOptions(TypedDict, total=False):
 
 WRITING = (
     *("tools", "max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop"),
-    "logits_processors",
+    *("logits_processors", "draft_form"),
 )
 WORDING = ("labels", "brief", "question")
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 # and the scores of the next token, shapes [1, length] and [1, vocabulary]; returns scores.
 LogitsProcessors = Callable[["Model", int], Sequence[Callable[[Any, Any], Any]]]
 
+# Writes the tool calls of a draft as the target would, given the answer of the draft model and
+# whether it came to its end.
+RewriteCalls = Callable[[str, bool], str]
+
 ROLES = ("system", "developer", "user", "assistant", "tool")
 DEFAULT_MAX_NEW_TOKENS = 2048
 SMALLEST_TEMPERATURE = 1e-4  # below it logits overflow, and a sample is the best token anyway
@@ -48,6 +52,26 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class DraftForm:
+    """How the draft model is asked, where its family wants it otherwise than the target's.
+
+    Parameters
+    ----------
+    messages : sequence of dict
+        The same conversation, as the draft model's chat template takes it.
+    tools : sequence of dict
+        The tools that this template writes into the prompt.
+    rewrite : callable, optional
+        Takes the draft's answer and whether it came to its end; returns it with its tool calls as
+        the target writes them.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] = ()
+    rewrite: RewriteCalls | None = None
+
+
+@dataclass(frozen=True)
 class Request:
     """A checked call: the conversation and how to write the answer."""
 
@@ -57,6 +81,11 @@ class Request:
     sampling: Sampling
     stop: tuple[str, ...]
     logits_processors: LogitsProcessors | None = None
+    draft_form: DraftForm | None = None
+
+    def for_draft(self) -> DraftForm:
+        """Return what the draft model is asked."""
+        return self.draft_form or DraftForm(self.messages, self.tools)
 
     def processors(self, model: Model, start: int) -> list[Callable[[Any, Any], Any]]:
         """Return new processors for a model whose answer starts after ``start`` tokens."""
@@ -76,6 +105,7 @@ def check_request(
     seed: int | None,
     stop: str | Sequence[str] | None,
     logits_processors: LogitsProcessors | None = None,
+    draft_form: DraftForm | None = None,
 ) -> Request:
     """Check the arguments of a call and fill what is unset from the target's generation config.
 
@@ -94,7 +124,17 @@ def check_request(
         sampling=check_sampling(defaults, temperature, top_p, top_k, seed),
         stop=check_stop(stop),
         logits_processors=check_processors(logits_processors),
+        draft_form=check_draft_form(draft_form),
     )
+
+
+def check_draft_form(form: DraftForm | None) -> DraftForm | None:
+    """Refuse a draft form whose conversation no chat template can take."""
+    if form is None:
+        return None
+    if not isinstance(form, DraftForm):
+        raise InvalidRequestError(f"draft_form is {_short(form)}.", "Give a DraftForm, or None.")
+    return DraftForm(check_messages(form.messages), check_tools(form.tools), form.rewrite)
 
 
 def check_messages(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from parse_engine import Event, Generation, TextDelta
+from parse_engine import DraftForm, Event, Generation, TextDelta
 from parse_integrations.messages import Message, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
 from parse_integrations.tool_formats import Tool, ToolFormat, tool_name
-from parse_integrations.tools import CallReader, ToolCall, check_choice
+from parse_integrations.tools import CallReader, ToolCall, check_choice, rewrite_calls
 
 if TYPE_CHECKING:
     from parse_engine import Engine
+    from parse_engine.backends.model import Model
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,9 @@ def ask(
     schema = response_schema(response_format)
     if schema is not None and schema != {"type": "object"}:
         messages = [ask_for(schema), *messages]
-    fitted = fit(engine, messages, offered, tool_format)
+    alone = (options.get("mode") or engine.config.mode) == "draft"
+    writer = engine.draft if alone and engine.draft is not None else engine.target
+    fitted = fit(writer, messages, offered, tool_format)
     grammar = None
     if choice not in ("auto", "none"):
         called = [tool for tool in offered if choice in ("any", tool_name(tool))]
@@ -115,7 +119,18 @@ def ask(
     if fitted.tools:
         wanted["tools"] = fitted.tools
     if grammar is not None:
-        grammar.processors(engine.target, 0)  # says what is wrong before any model runs
+        grammar.processors(writer, 0)  # says what is wrong before any model runs
         wanted["logits_processors"] = grammar.processors
+    if engine.draft is not None and writer is engine.target:
+        form = tool_format if _same_template(engine.draft, engine.target) else None
+        drafted = fit(engine.draft, messages, offered, form)
+        rewrite = None
+        if offered and grammar is None and drafted.tool_format != fitted.tool_format:
+            rewrite = partial(rewrite_calls, offered, drafted.tool_format, fitted.tool_format)
+        wanted["draft_form"] = DraftForm(drafted.messages, drafted.tools, rewrite)
     reader = CallReader(fitted.tool_format, offered) if offered else None
     return Asked(engine, fitted.messages, wanted, reader)
+
+
+def _same_template(one: Model, other: Model) -> bool:
+    return bool(one.tokenizer.chat_template == other.tokenizer.chat_template)

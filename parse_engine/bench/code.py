@@ -15,9 +15,9 @@ BYTES = 1 << 30
 FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 # A program that ends before its last line has not passed, whatever it says.
 PASSED = 77
-# Refused before the program's own lines run: writing, deleting, other processes, the network. It
+# Reads the program and runs it, with writing, deleting, other processes and the network refused. It
 # keeps a model's mistakes from doing harm; it is no prison for somebody who means to break out.
-GUARD = """
+RUNNER = f"""
 import os, sys
 
 def guard(event, args, writes=os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
@@ -28,10 +28,12 @@ def guard(event, args, writes=os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         "utime",
     )
     if opens or changes or event.startswith(("subprocess.", "shutil.", "socket.", "pty.")):
-        raise PermissionError(f"{event} is not allowed here")
+        raise PermissionError(f"{{event}} is not allowed here")
 
+program = compile(sys.stdin.buffer.read(), "answer", "exec")
 sys.addaudithook(guard)
-del os, sys, guard
+exec(program, {{"__name__": "__main__"}})
+raise SystemExit({PASSED})
 """
 
 
@@ -81,12 +83,11 @@ def runs(program: str) -> bool:
 
     It runs in an empty folder of its own, sees no environment, and may read but not write.
     """
-    whole = f"{GUARD}\n{program}\nraise SystemExit({PASSED})\n"
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-"],
-                input=whole.encode("utf-8", errors="replace"),
+                [sys.executable, "-I", "-c", RUNNER],
+                input=program.encode("utf-8", errors="replace"),
                 cwd=folder,
                 env={},
                 stdout=subprocess.DEVNULL,  # a program may print without end

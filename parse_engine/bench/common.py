@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,12 @@ def open_engine(
     parser: argparse.ArgumentParser, args: argparse.Namespace, config: ParseConfig | None = None
 ) -> Engine:
     """Load the models that were named, or the demo pair."""
+    from transformers.utils import logging
+
     from parse_engine.engine import Engine
 
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if bool(args.target) != bool(args.draft):
         parser.error("give both --target and --draft, or neither for the demo pair")
     dtype = getattr(args, "dtype", None)

@@ -10,6 +10,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
 from parse_engine.bench.tasks import Item, Task
+from parse_engine.draft import tokenizers_equal
 from parse_engine.errors import ContextOverflowError
 from parse_engine.render import encode_plain
 from parse_engine.request import Sampling
@@ -118,8 +119,6 @@ def make_drafts(
     check : callable
         Says whether the text of an answer to an item is right.
     """
-    from parse_engine.draft import tokenizers_equal
-
     same = tokenizers_equal(model, target)
     done = store.rows()
     for task in tasks:

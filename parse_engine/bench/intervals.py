@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 RESAMPLES = 5000
 Z = 1.959964  # 95%
@@ -31,12 +32,14 @@ def bootstrap_median(values: Sequence[float], seed: int = 0) -> Estimate | None:
     """
     if not values:
         return None
-    import numpy as np
+    import torch
 
-    sample = np.asarray(values, dtype=float)
-    drawn = np.random.default_rng(seed).integers(0, len(sample), (RESAMPLES, len(sample)))
-    low, high = np.percentile(np.median(sample[drawn], axis=1), [2.5, 97.5])
-    return Estimate(float(np.median(sample)), float(low), float(high))
+    sample, n = torch.tensor(values, dtype=torch.float64), len(values)
+    drawn = torch.randint(n, (RESAMPLES, n), generator=torch.Generator().manual_seed(seed))
+    ordered = sample[drawn].sort(dim=1).values
+    medians = (ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2
+    low, high = medians.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Estimate(median(values), low, high)
 
 
 def paired_difference(ours: Sequence[bool], theirs: Sequence[bool]) -> Estimate | None:

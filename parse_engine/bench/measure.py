@@ -13,6 +13,7 @@ from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.bench.store import Row
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.engine import Engine
+from parse_engine.errors import InvalidRequestError
 from parse_engine.prefill import prefill
 from parse_engine.render import encode_plain
 
@@ -25,8 +26,13 @@ def warm_up(engine: Engine, item: Item, entries: Sequence[Entry]) -> None:
     Raises
     ------
     ParseError
-        If a method does not work with these models.
+        If a method does not work with these models, or they are one and the same.
     """
+    if engine.draft is None or engine.draft.network is engine.target.network:
+        raise InvalidRequestError(
+            f"The target is {engine.target.name}, and no other model drafts.",
+            "Give two models: --target and --draft.",
+        )
     for entry in entries:
         answer_with(engine, item, entry, WARM_UP_TOKENS)
 
@@ -71,10 +77,11 @@ def answer_with(
     engine: Engine, item: Item, entry: Entry, limit: int
 ) -> tuple[Answer, float, Job, Meter, Meter]:
     """Let a method answer; return the answer, the seconds, and what was counted meanwhile."""
-    other = engine.draft.network if engine.draft else None
-    if other is engine.target.network:  # then all passes are the target's
-        other = None
-    with measuring(engine.target.network) as target, measuring(other) as draft:
+    assert engine.draft is not None
+    with (
+        measuring(engine.target.network) as target,
+        measuring(engine.draft.network) as draft,
+    ):
         start = time.perf_counter()
         job = Job(engine, item.messages, limit, entry.level, target)
         answer = entry.method.answer(job)

@@ -36,16 +36,13 @@ class Meter:
 
 
 @contextmanager
-def measuring(network: PreTrainedModel | None) -> Iterator[Meter]:
+def measuring(network: PreTrainedModel) -> Iterator[Meter]:
     """Count and time every forward pass of a network, whichever thread makes it.
 
     On a CUDA device the times are taken by the device, so that nothing waits for them; they are
     there when the block is left.
     """
     meter = Meter()
-    if network is None:
-        yield meter
-        return
     on_device = network.device.type == "cuda"
     marks: list[Any] = []
 

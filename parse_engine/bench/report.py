@@ -148,7 +148,7 @@ def page(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures
     said = "".join(f"<p>{escape(line)}</p>" for line in notes(manifest, rows, found))
     figures = "".join(
         f"<h2>{title}</h2><p>{text}</p><div class=panels>{''.join(panels)}</div>"
-        for title, text, panels in sections(manifest["methods"], rows, found)
+        for title, text, panels in sections(manifest, rows, found)
         if panels
     )
     return (
@@ -161,14 +161,14 @@ def page(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures
 
 
 def sections(
-    methods: Sequence[str], rows: dict[Key, Row], found: Sequence[Figures]
+    manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures]
 ) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield title, text and charts of each part of the page."""
+    """Yield title, text and charts of each part of the page; categories are in the table only."""
+    methods = manifest["methods"]
     shades = charts.colours(methods)
-    tasks: dict[str, list[Figures]] = {}
-    for one in found:
-        tasks.setdefault(one.task, []).append(one)
-    each = tasks.items()
+    tasks = [task["name"] for task in manifest["tasks"]]
+    each = [(name, [one for one in found if one.task == name]) for name in (*tasks, ALL)]
+    each = [(name, of) for name, of in each if of]
     yield "Speedup by task", "", [charts.speedups(task, of, shades) for task, of in each]
     yield (
         "Accuracy against speedup",
@@ -177,7 +177,8 @@ def sections(
     )
     yield (
         "As the threshold varies",
-        "",
+        "Speedup over the target alone; share of the drafted tokens that is accepted; share of "
+        "right answers.",
         [chart for task, of in each if (chart := charts.thresholds(task, of))],
     )
     yield (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -105,8 +106,12 @@ def main(argv: Sequence[str]) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FallbackWarning)  # each row says it
             warm_up(engine, tasks[0].items[0], entries)
-            for task, item, entry in tqdm(left, disable=None, unit="answer"):
-                store.add(measure(engine, task, item, entry, args.max_new_tokens))
+            try:
+                for task, item, entry in tqdm(left, disable=None, unit="answer"):
+                    store.add(measure(engine, task, item, entry, args.max_new_tokens))
+            except KeyboardInterrupt:
+                print("Give the same command again to go on from here.", file=sys.stderr)
+                raise
     print(finish(store))
     return 0
 

@@ -21,7 +21,7 @@ class Figures:
     Parameters
     ----------
     task, method : str
-        Whose figures these are; ``ALL`` stands for every task.
+        Whose figures these are; a task may be a category of one, or ``ALL``.
     items, failed : int
         Items that were answered, and those that ended in an error.
     speedup : Estimate or None
@@ -66,24 +66,28 @@ class Figures:
 def summarize(
     rows: Mapping[Key, Row], methods: Sequence[str], tasks: Sequence[str]
 ) -> list[Figures]:
-    """Return the figures of each task and method, then those of all tasks together."""
-    found = [
-        figures(task, method, rows, [key for key in rows if key[0] == task and key[2] == method])
-        for task in tasks
-        for method in methods
-    ]
+    """Return the figures of each task and method, of its categories, and of all tasks together."""
+    groups: dict[str, list[Row]] = {task: [] for task in tasks}
+    for row in rows.values():
+        groups[row["task"]].append(row)
+    for task in tasks:
+        for category in dict.fromkeys(row["category"] for row in groups[task]):
+            if category:
+                some = [row for row in groups[task] if row["category"] == category]
+                groups[f"{task}: {category}"] = some
     if len(tasks) > 1:
-        found += [
-            figures(ALL, method, rows, [key for key in rows if key[2] == method])
-            for method in methods
-        ]
-    return [one for one in found if one.items or one.failed]
+        groups[ALL] = list(rows.values())
+    return [
+        figures(name, method, rows, some)
+        for name, group in groups.items()
+        for method in methods
+        if (some := [row for row in group if row["method"] == method])
+    ]
 
 
-def figures(task: str, method: str, rows: Mapping[Key, Row], keys: Sequence[Key]) -> Figures:
-    """Return the figures of one method on the items of the keys."""
-    failed = sum("error" in rows[key] for key in keys)
-    good = [rows[key] for key in keys if "error" not in rows[key]]
+def figures(task: str, method: str, rows: Mapping[Key, Row], own: Sequence[Row]) -> Figures:
+    """Return the figures of one method on some items; ``rows`` has the target's beside its own."""
+    good = [row for row in own if "error" not in row]
     pairs = [(row, base) for row in good if (base := target_row(rows, row)) is not None]
     checked = [row["correct"] for row in good if row["correct"] is not None]
     marks = [
@@ -97,7 +101,7 @@ def figures(task: str, method: str, rows: Mapping[Key, Row], keys: Sequence[Key]
         task=task,
         method=method,
         items=len(good),
-        failed=failed,
+        failed=len(own) - len(good),
         speedup=bootstrap_median([base["seconds"] / row["seconds"] for row, base in pairs]),
         tokens_per_s=_median(row["tokens"] / row["seconds"] for row in good),
         seconds=_median(row["seconds"] for row in good),

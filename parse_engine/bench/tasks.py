@@ -138,7 +138,7 @@ def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
             f"Give the path of a JSONL file, or one of {', '.join(FORMS)} with --data FOLDER.",
         ) from error
     found = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:

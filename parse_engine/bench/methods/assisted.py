@@ -23,12 +23,15 @@ LOOKUP_TOKENS = 10  # proposed at a time; the number that transformers' document
 
 
 def assisted(job: Job) -> Answer:
-    """Let the draft model propose tokens; across tokenizers, its text in the target's tokens."""
+    """Let the draft model propose tokens; across vocabularies, its text in the target's tokens.
+
+    The library takes vocabularies of the same size for the same, and wants no tokenizers then.
+    """
     target, draft = job.engine.target, job.engine.draft
     assert draft is not None
     how: dict[str, Any] = {"assistant_model": draft.network}
     sizes = [model.network.config.get_text_config().vocab_size for model in (target, draft)]
-    if not job.same_tokenizer or sizes[0] != sizes[1]:
+    if sizes[0] != sizes[1]:
         how |= {"tokenizer": target.tokenizer, "assistant_tokenizer": draft.tokenizer}
     return _generate(job, how, {})
 

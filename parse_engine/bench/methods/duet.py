@@ -37,14 +37,14 @@ class Voice:
         Tensor, shape [vocabulary]
             The logits after the last of it.
         """
-        self._crop()
+        self.forget()
         missing = self.ids[self.cache.get_seq_length() :]
         logits = self.model.forward((*missing, *more), self.cache)[-1]
-        self._crop()
+        self.forget()
         return logits
 
-    def _crop(self) -> None:
-        """Drop from the cache what is no part of the answer."""
+    def forget(self) -> None:
+        """Drop from the cache what is no part of the answer; to be done before other text is."""
         self.cache.crop(min(0, len(self.ids) - self.cache.get_seq_length()))
 
 
@@ -79,7 +79,7 @@ class Duet:
     def __init__(self, job: Job) -> None:
         croppable_pair(job.engine)
         assert job.engine.draft is not None
-        call = job.call()
+        call = job.call("target")
         self.request = call.request
         self.target = Voice(job.engine.target, call.prompt.ids)
         prompt = job.engine.draft.render(call.request.messages)
@@ -88,7 +88,7 @@ class Duet:
         self.limit = call.limit
         self.ended = False
         self.drafted = self.accepted = 0
-        self._same = job.same_tokenizer
+        self._same = job.engine.same_tokenizer
         self._start = len(call.prompt.ids)
 
     @property
@@ -134,6 +134,8 @@ class Duet:
         other = self.target if voice is self.draft else self.draft
         before = len(self.target.ids)
         theirs = self._for(other, turn)
+        if voice is self.target:
+            self.draft.forget()  # what it wrote in place of this turn
         voice.ids += turn.ids
         other.ids += theirs
         for token in self.target.ids[before:]:

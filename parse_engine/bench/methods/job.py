@@ -10,7 +10,6 @@ from typing import Any
 from parse_engine.bench.meter import Meter
 from parse_engine.call import Call, prepare
 from parse_engine.config import Mode
-from parse_engine.draft import tokenizers_equal
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError, UnsupportedModelError
 from parse_engine.options import CallOptions
@@ -66,12 +65,6 @@ class Job:
     def writer(self, call: Call) -> Writer:
         """Return what collects the answer, in the target's tokens."""
         return Writer(self.engine.target, call.prompt.text, (), "regenerated", self.listen)
-
-    @property
-    def same_tokenizer(self) -> bool:
-        """Whether token ids may pass between the two models."""
-        draft = self.engine.draft
-        return draft is not None and tokenizers_equal(self.engine.target, draft)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def _answer(job: Job, options: CallOptions) -> Answer:
     stats = last.stats
     alone = stats.mode != "parse"
     tokens = len(last.token_ids)
-    if stats.mode == "draft" and not job.same_tokenizer:
+    if stats.mode == "draft" and not job.engine.same_tokenizer:
         tokens = len(encode_plain(job.engine.target.tokenizer, last.text))
     return Answer(
         text=last.text,

@@ -24,7 +24,7 @@ def answer(job: Job) -> Answer:
     """
     engine, call = job.engine, job.call()
     target, config, able = engine.target, call.config, engine.ability
-    draft = draft_answer(call, engine.draft, target, job.listen, job.same_tokenizer)
+    draft = draft_answer(call, engine.draft, target, job.listen, job.engine.same_tokenizer)
     writer = job.writer(call)
     accepted, asked, cache = 0, 0, None
     if draft.ids:
