@@ -19,10 +19,12 @@ from parse_engine import CalibrationError, Engine, ParseConfig, cli_calibrate
 from parse_engine.backends.model import Model
 from parse_engine.bench import judge
 from parse_engine.bench.binomial import at_most, trials_needed, upper_bound
-from parse_engine.bench.drafts import LabelledDraft, write_batch
+from parse_engine.bench.drafts import Drafting, LabelledDraft, make_drafts, write_batch
 from parse_engine.bench.judge_summary import located
 from parse_engine.bench.logistic import cross_validated, fit
 from parse_engine.bench.roc import at_false_accept, auc, auc_by_item, curve, reliability
+from parse_engine.bench.store import Store
+from parse_engine.bench.tasks import Item, Task
 from parse_engine.bench.verdict_rows import Judged
 from parse_engine.calibrate import calibrate, choose_cuts, split
 from parse_engine.calibration import Combination, logistic, read_calibration
@@ -240,10 +242,31 @@ def test_a_batch_writes_what_each_prompt_alone_gets() -> None:
     together = write_batch(model, prompts, 12, Sampling())
     alone = [write_batch(model, [ids], 12, Sampling())[0] for ids in prompts]
     assert together == alone
-    for ids, (written, complete) in zip(prompts, together, strict=True):
+    for ids, written in zip(prompts, together, strict=True):
         plain = model.write(ids, limit=12, sampling=Sampling(), on_token=lambda _: False)
-        kept = tuple(token for token in plain if token not in model.eos_ids)
-        assert (kept, plain[-1] in model.eos_ids) == (written, complete)
+        assert written == plain
+
+
+def test_drafts_are_those_that_the_engine_would_judge(tmp_path: Path) -> None:
+    engine = Engine(tiny_model(seed=0), talkative(1), ParseConfig(threshold=0))
+    asks = ("Hi", "What is that?", "So?", "Say it again, but longer.")
+    items = tuple(Item(ask, ({"role": "user", "content": ask},), len) for ask in asks)
+    store = Store(tmp_path)
+    store.open({})
+    how = Drafting(samples=2, temperature=1.0, seed=3, limit=15, batch=3)
+    drafts = list(make_drafts(engine, [Task("t", items)], how, store, lambda i, t: "a" in t))
+    assert [draft.sample for draft in drafts] == [0] * 4 + [1] * 4
+    for draft in drafts[:4]:
+        ask = [{"role": "user", "content": draft.item}]
+        answer = engine.generate(ask, max_new_tokens=15, temperature=0)
+        if draft.ids:
+            assert answer.token_ids[: len(draft.ids)] == draft.ids
+            assert answer.stats.drafted_tokens == len(draft.ids)
+            assert draft.complete == (
+                answer.stats.regenerated_tokens == 0 and answer.finish_reason == "stop"
+            )
+        assert draft.right == ("a" in draft.text)
+    assert any(one.ids != other.ids for one, other in zip(drafts[:4], drafts[4:], strict=True))
 
 
 @pytest.fixture

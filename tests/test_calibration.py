@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from parse_engine import (
-    Calibration,
     CalibrationError,
     Engine,
     FallbackWarning,
@@ -21,7 +20,8 @@ from parse_engine import (
 )
 from parse_engine.backends.model import Model
 from parse_engine.binding import bind
-from parse_engine.calibration import Bound, Combination
+from parse_engine.calibration import Combination
+from tests.calibrations import ASKING, FREE, TEXT, calibrated
 from tests.scripted import scripted
 from tests.tiny_folders import save_tiny
 from tests.tiny_kinds import kind_model
@@ -29,28 +29,6 @@ from tests.tiny_models import tiny_model, tiny_network
 from tests.tiny_tokenizers import chat_tokenizer
 
 ASK = [{"role": "user", "content": "What is that?"}]
-TEXT = "The answer is that. It is the return of a model. So far so good.\n\nThat is it.\n"
-FREE = Combination(bias=1.0, min_logprob=0.3)
-ASKING = Combination(bias=0.2, p_correct=0.5, min_logprob=0.1, max_gap=-0.05)
-
-
-def calibrated(
-    combination: Combination = ASKING, threshold: float = 0.4, **config: Any
-) -> tuple[Engine, Calibration]:
-    target = tiny_model()
-    engine = Engine(target, scripted(target, TEXT), ParseConfig(**config))
-    asks = combination.p_correct != 0
-    made = Calibration(
-        combination=combination,
-        threshold=threshold,
-        accept_rule="longest",
-        cut_at=4,
-        bound=Bound(false_accept=0.15, confidence=0.95, wrong_items=40, accepted=1),
-        binding=bind(target, engine.draft, engine.ability, engine.config, asks_judge=asks),
-        task="tiny",
-        reference="checker",
-    )
-    return engine, made
 
 
 @pytest.mark.parametrize("combination", [FREE, ASKING])

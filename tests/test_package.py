@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import parse_engine
-from parse_engine import Engine, ParseConfig, ParseError
-from parse_engine.bench import run
+from parse_engine import Engine, ParseConfig, ParseError, cli_calibrate
+from parse_engine.bench import judge, run
 from parse_engine.cli_args import build_parser
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
@@ -187,12 +187,19 @@ def test_commands_of_the_readme_exist() -> None:
             args = run.build_parser().parse_args(command[2:])
             assert run.parse_methods(args.methods, args.threshold)
             continue
+        if command[:2] == ["bench", "judge"]:
+            judge.build_parser().parse_args(command[2:])
+            continue
+        if command[0] == "calibrate":
+            cli_calibrate.build_parser().parse_args(command[1:])
+            continue
         args = build_parser().parse_args(command)
         assert args.demo
         assert args.question.endswith("code only.")
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", README))
     others = {"--check", "--repeat"}  # of ruff, and of bench verify
-    assert named - others <= options_of(build_parser()) | options_of(run.build_parser())
+    parsers = (build_parser(), *(one.build_parser() for one in (run, judge, cli_calibrate)))
+    assert named - others <= set().union(*map(options_of, parsers))
 
 
 def test_readme_lists_the_settings_with_their_defaults() -> None:

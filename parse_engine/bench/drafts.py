@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
+from parse_engine.backends.model import Model
 from parse_engine.bench.tasks import Item, Task
-from parse_engine.draft import tokenizers_equal
+from parse_engine.call import Call, prepare
+from parse_engine.draft import write_draft
 from parse_engine.errors import ContextOverflowError
-from parse_engine.render import encode_plain
+from parse_engine.options import CallOptions
 from parse_engine.request import Sampling
 from parse_engine.sampling import sampling_processors
 from parse_engine.writing import Writer
 
 if TYPE_CHECKING:
-    from parse_engine.backends.model import Model, Prompt
     from parse_engine.bench.store import Store
+    from parse_engine.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -96,20 +98,40 @@ def method(sample: int) -> str:
     return f"draft {sample}"
 
 
+@dataclass(frozen=True, eq=False)
+class Replay(Model):
+    """A draft model that writes what it has written before."""
+
+    script: tuple[int, ...] = ()
+
+    def write(
+        self,
+        ids: Sequence[int],  # noqa: ARG002 - as its base class has it
+        *,
+        limit: int,  # noqa: ARG002
+        on_token: Callable[[int], bool],
+        **settings: Any,  # noqa: ARG002
+    ) -> tuple[int, ...]:
+        """Go through the script, as if it were written now."""
+        for token in self.script:
+            if on_token(token):
+                break
+        return self.script
+
+
 def make_drafts(
-    model: Model,
-    target: Model,
+    engine: Engine,
     tasks: Sequence[Task],
     how: Drafting,
     store: Store,
-    check: Callable[[Task, Item, str], bool],
+    check: Callable[[Item, str], bool],
 ) -> Iterator[LabelledDraft]:
     """Write and check the drafts that a store does not have yet, and yield each as it is stored.
 
     Parameters
     ----------
-    model, target : Model
-        Who drafts, and whose tokens the drafts are kept in.
+    engine : Engine
+        Its models: who drafts, and whose tokens the drafts are kept in.
     tasks : sequence of Task
         What is asked.
     how : Drafting
@@ -119,39 +141,63 @@ def make_drafts(
     check : callable
         Says whether the text of an answer to an item is right.
     """
-    same = tokenizers_equal(model, target)
+    model = engine.draft
+    assert model is not None
     done = store.rows()
     for task in tasks:
         for sample in range(how.samples):
             left = [i for i in task.items if (task.name, i.id, method(sample)) not in done]
-            sampling = Sampling(how.temperature if sample else 0.0, seed=how.seed + sample)
             for start in range(0, len(left), how.batch):
                 items = left[start : start + how.batch]
-                prompts = [model.render(list(item.messages)) for item in items]
-                written = write_batch(model, [one.ids for one in prompts], how.limit, sampling)
-                for item, prompt, (ids, complete) in zip(items, prompts, written, strict=True):
-                    text, raw = _texts(model, prompt, ids)
-                    kept = ids if same else encode_plain(target.tokenizer, raw)
-                    right = check(task, item, text)
-                    draft = LabelledDraft(
-                        task.name, item.id, sample, tuple(kept), text, complete, right
-                    )
+                calls = [_call(engine, item, how, sample, start) for item in items]
+                prompts = [model.render(call.request.messages).ids for call in calls]
+                sampling = calls[0].request.sampling
+                written = write_batch(model, prompts, how.limit, sampling)
+                for item, call, ids in zip(items, calls, written, strict=True):
+                    draft = _labelled(engine, task, item, sample, call, ids, check)
                     store.add(draft.row())
                     yield draft
 
 
-def _texts(model: Model, prompt: Prompt, ids: Sequence[int]) -> tuple[str, str]:
-    """Return the answer in some tokens, without thinking, and all of their text."""
-    writer = Writer(model, prompt.text, (), "draft", lambda _: None)
-    for token in ids:
-        writer.add(token)
+def _call(engine: Engine, item: Item, how: Drafting, sample: int, start: int) -> Call:
+    """Check and render a question as the engine does."""
+    options: CallOptions = {
+        "mode": "target",
+        "max_new_tokens": how.limit,
+        "temperature": how.temperature if sample else 0.0,
+        "seed": how.seed + 100_003 * sample + start,
+    }
+    return prepare(item.messages, options, engine.config, engine.target, engine.draft)
+
+
+def _labelled(
+    engine: Engine,
+    task: Task,
+    item: Item,
+    sample: int,
+    call: Call,
+    ids: tuple[int, ...],
+    check: Callable[[Item, str], bool],
+) -> LabelledDraft:
+    """Make of written tokens what the engine would, and check what it would answer by them."""
+    model, target = engine.draft, engine.target
+    assert model is not None
+    replay = Replay(model.name, model.network, model.tokenizer, model.template_kwargs, ids)
+    same = engine.same_tokenizer
+    draft = write_draft(
+        *(replay, target, call.prompt, call.request, call.limit, lambda _: None),
+        same_tokenizer=same,
+    )
+    writer = Writer(target, call.prompt.text, (), "draft", lambda _: None)
+    writer.accept(draft.ids)
     writer.finish()
-    return writer.text, writer.written_text
+    right = check(item, writer.text)
+    return LabelledDraft(task.name, item.id, sample, draft.ids, writer.text, draft.complete, right)
 
 
 def write_batch(
     model: Model, prompts: Sequence[Sequence[int]], limit: int, sampling: Sampling
-) -> list[tuple[tuple[int, ...], bool]]:
+) -> list[tuple[int, ...]]:
     """Answer several prompts at once with transformers' ``generate``.
 
     Parameters
@@ -167,8 +213,8 @@ def write_batch(
 
     Returns
     -------
-    list of (tuple of int, bool)
-        For each prompt the new tokens, without end of turn, and whether there was one.
+    list of tuple of int
+        For each prompt the new tokens; the last is an end of turn, unless the limit came first.
     """
     width = max(map(len, prompts))
     if width >= model.context_window:
@@ -202,6 +248,6 @@ def write_batch(
     )
     answers = []
     for ids in output[:, width:].tolist():
-        end = next((n for n, token in enumerate(ids) if token in model.eos_ids), None)
-        answers.append((tuple(ids[:end]), end is not None))
+        ends = (n for n, token in enumerate(ids, start=1) if token in model.eos_ids)
+        answers.append(tuple(ids[: next(ends, len(ids))]))
     return answers

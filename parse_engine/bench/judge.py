@@ -149,19 +149,18 @@ def describe_drafting(args: argparse.Namespace, tasks: Sequence[Task]) -> dict[s
     }
 
 
-def check(_: Task, item: Item, text: str) -> bool:
+def check(item: Item, text: str) -> bool:
     """Ask the item's own checker."""
     assert item.check is not None
     return item.check(text)
 
 
 def draft_all(
-    engine: Engine, tasks: Sequence[Task], how: Drafting, store: Store, checker: Any = check
+    engine: Engine, tasks: Sequence[Task], how: Drafting, store: Store
 ) -> list[LabelledDraft]:
     """Write the drafts that are missing and return all of them, with a bar for who waits."""
     from tqdm import tqdm
 
-    assert engine.draft is not None
     wanted = how.samples * sum(len(task.items) for task in tasks)
     known = {(task.name, item.id) for task in tasks for item in task.items}
     stored = [LabelledDraft.from_row(row) for row in store.rows().values() if "text" in row]
@@ -170,7 +169,7 @@ def draft_all(
         for draft in stored
         if (draft.task, draft.item) in known and draft.sample < how.samples
     ]
-    new = make_drafts(engine.draft, engine.target, tasks, how, store, checker)
+    new = make_drafts(engine, tasks, how, store, check)
     bar = tqdm(new, desc="drafts", total=wanted, initial=len(kept), disable=None, file=sys.stderr)
     return kept + list(bar)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from typing import Any
+
+from parse_engine.bench.report import STYLE
+from parse_engine.bench.svg import FAINT, Panel
 
 NOTE = (
     "PARSE is not lossless: an accepted draft is one that the target approves of. AUC is the share "
@@ -13,7 +16,6 @@ NOTE = (
     "they are tried on."
 )
 COLOURS = ("#0b5fc9", "#c5303a", "#1a7f37", "#8250df", "#b35900", "#59636e", "#0e7c86")
-SIZE, MARGIN = 260, 34
 
 
 def markdown_report(summary: Mapping[str, Any]) -> str:
@@ -73,55 +75,37 @@ def html_report(summary: Mapping[str, Any]) -> str:
         for way, found in task["ways"].items():
             if "too_few" not in found:
                 parts.append(f"<h2>{escape(task['task'])}, {escape(way)}</h2>{_charts(found)}")
-    tables = escape(markdown_report(summary))
     return (
-        "<!doctype html><meta charset=utf-8><title>What verdicts are worth</title><style>"
-        "body{font:14px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em}"
-        "svg{margin:0 18px 8px 0}pre{white-space:pre-wrap}.key span{margin-right:1.2em}</style>"
-        f"<h1>What verdicts are worth</h1>{''.join(parts)}<pre>{tables}</pre>"
+        '<!doctype html><meta charset="utf-8"><title>What verdicts are worth</title>'
+        f"<style>{STYLE} pre {{ white-space: pre-wrap; }}</style><h1>What verdicts are worth</h1>"
+        f"{''.join(parts)}<pre>{escape(markdown_report(summary))}</pre>"
     )
 
 
 def _charts(found: Mapping[str, Any]) -> str:
     colours = dict(zip(found, COLOURS, strict=False))
-    roc, rates, real = [], [], []
+    roc = _panel("Accepted of the right", "accepted of the wrong")
+    rates = _panel("False accept; dashed: false reject", "threshold")
+    real = _panel("Share that is right", "verdict")
+    for panel in (roc, real):
+        panel.line([panel.at(0, 0), panel.at(1, 1)], FAINT, dash="2 3")
     for name, one in found.items():
-        points = [(0.0, 0.0), *((p["false_accept"], p["true_accept"]) for p in one["curve"])]
-        roc.append(_line(points, colours[name]))
-        rates.append(
-            _line([(p["threshold"], p["false_accept"]) for p in one["curve"]], colours[name])
-            + _line(
-                [(p["threshold"], 1 - p["true_accept"]) for p in one["curve"]], colours[name], "4 3"
-            )
-        )
-        real.append(_line([(b["verdict"], b["right"]) for b in one["reliability"]], colours[name]))
-    diagonal = _line([(0, 0), (1, 1)], "#bbb", "2 3")
-    key = "".join(f'<span style="color:{c}">&#9632; {escape(n)}</span>' for n, c in colours.items())
-    return (
-        _chart("accepted of the wrong", "accepted of the right", [diagonal, *roc])
-        + _chart("threshold", "false accept (line), false reject (dashes)", rates)
-        + _chart("verdict", "share that is right", [diagonal, *real])
-        + f'<p class="key">{key}</p>'
-    )
+        colour, points = colours[name], one["curve"]
+        wrong = [(p["threshold"], p["false_accept"]) for p in points]
+        missed = [(p["threshold"], 1 - p["true_accept"]) for p in points]
+        passed = [(0.0, 0.0), *((p["false_accept"], p["true_accept"]) for p in points)]
+        bins = [(one["verdict"], one["right"]) for one in one["reliability"]]
+        roc.line([roc.at(*p) for p in passed], colour, width=2)
+        rates.line([rates.at(*p) for p in wrong], colour, width=2)
+        rates.line([rates.at(*p) for p in missed], colour, width=2, dash="4 3")
+        real.line([real.at(*p) for p in bins], colour, width=2)
+    key = "".join(f'<i style="background:{c}"></i>{escape(n)}' for n, c in colours.items())
+    panels = "".join(panel.svg() for panel in (roc, rates, real))
+    return f'<div class="panels">{panels}</div><p>{key}</p>'
 
 
-def _chart(x: str, y: str, lines: Sequence[str]) -> str:
-    side = SIZE + 2 * MARGIN
-    return (
-        f'<svg width="{side}" height="{side}" role="img" aria-label="{y} against {x}">'
-        f'<rect x="{MARGIN}" y="{MARGIN}" width="{SIZE}" height="{SIZE}" fill="none" '
-        f'stroke="#999"/>{"".join(lines)}<g font-size="11" fill="#59636e">'
-        f'<text x="{MARGIN}" y="{side - 18}">0</text>'
-        f'<text x="{MARGIN + SIZE - 6}" y="{side - 18}">1</text>'
-        f'<text x="{side / 2}" y="{side - 6}" text-anchor="middle">{x}</text>'
-        f'<text x="{MARGIN}" y="{MARGIN - 8}">{y}, 0 to 1</text></g></svg>'
-    )
-
-
-def _line(points: Sequence[tuple[float, float]], colour: str, dashes: str = "") -> str:
-    places = " ".join(
-        f"{MARGIN + min(max(x, 0), 1) * SIZE:.1f},{MARGIN + (1 - min(max(y, 0), 1)) * SIZE:.1f}"
-        for x, y in points
-    )
-    style = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="1.6"{style}/>'
+def _panel(title: str, x: str) -> Panel:
+    panel = Panel(title, width=320, height=300)
+    panel.x_axis(x, lambda value: f"{value:g}")
+    panel.y_axis(lambda value: f"{value:.0%}")
+    return panel

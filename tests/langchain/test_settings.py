@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from parse_engine.options import WORDING
 from parse_integrations import engines
 from parse_integrations.langchain import ChatParse
 from parse_integrations.langchain.settings import ALGORITHM, LOADING
+from tests.calibrations import calibrated
 from tests.langchain.llms import LINES, replying, saying, undecided
 from tests.tiny_folders import save_tiny
 from tests.tiny_models import tiny_model
@@ -119,6 +120,33 @@ def test_models_load_once_when_many_threads_ask(llm: ChatParse) -> None:
         thread.join()
     assert len(found) == 8
     assert len(set(map(id, found))) == 1
+
+
+def test_a_calibration_is_kept_as_what_it_says(tmp_path: Path) -> None:
+    engine, made = calibrated()
+    path = tmp_path / "calibration.json"
+    made.save(path)
+    plain = {"model": "m", "draft_model": "d"}
+    llms = [ChatParse(**plain, calibration=one) for one in (path, str(path), made, made.as_dict())]
+    assert all(llm.calibration == made.as_dict() for llm in llms)
+    settings: Any = {"allowed_objects": [ChatParse], "valid_namespaces": ["parse_integrations"]}
+    assert load(dumpd(llms[0]), **settings) == llms[0] == pickle.loads(pickle.dumps(llms[0]))
+    # a cache tells two calibrations apart, also where one took the other's place
+    other = replace(made, threshold=0.41)
+    said = {ChatParse(**plain, calibration=one)._get_llm_string() for one in (made, other)}
+    bound = ChatParse(**plain)
+    said.add(bound._get_llm_string(calibration=path))
+    other.save(path)
+    said.add(bound._get_llm_string(calibration=path))
+    assert len(said) == 2  # given to the model or to the call, it is the same
+    with pytest.raises(parse.CalibrationError, match="format"):
+        ChatParse(**plain, calibration={})
+    answer = ChatParse(engine=engine, max_tokens=9).invoke("Hi", calibration=made)
+    assert answer.response_metadata["parse_verdict_kind"] == "calibrated"
+    with pytest.raises(parse.CalibrationError, match="target"):
+        ChatParse(engine=Engine(tiny_model(seed=1), tiny_model(seed=0)), calibration=made).invoke(
+            "Hi"
+        )
 
 
 def test_pickle_before_and_after_loading(llm: ChatParse) -> None:
