@@ -30,6 +30,7 @@ from parse_engine.types import (
     Verdicts,
     Verified,
 )
+from tests.calibrations import calibrated
 
 ROOT = Path(__file__).parent.parent
 VERDICTS = Verdicts(
@@ -96,6 +97,27 @@ def test_run_shows_the_question_the_models_and_the_view(
     for shown in ("Why [b]?", "small", "big", "✓ good [0.90]", "✗ ...bad! [0.30!]", "+ ...end"):
         assert shown in out
     assert err == ""
+
+
+def test_verdict_and_calibration_reach_the_engine(
+    opened: Opened, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, made = calibrated()
+    made.save(tmp_path / "made.json")
+    for option, value in (
+        ("--verdict", "min_prob"),
+        ("--calibration", str(tmp_path / "made.json")),
+    ):
+        assert main(["run", "--demo", "q", option, value], open_engine=opened) == 0
+    assert [engine.config.acceptance.kind for engine in opened] == ["min_prob", "calibrated"]
+    assert opened[1].config.calibration == made
+    out, _ = capsys.readouterr()
+    assert "verdict min_prob, threshold" in out
+    assert "verdict calibrated, threshold 0.4" in out
+    (tmp_path / "made.json").write_text("{}")
+    argv = ["run", "--demo", "q", "--calibration", str(tmp_path / "made.json")]
+    assert main(argv, open_engine=opened) == 1
+    assert "CalibrationError" in capsys.readouterr().err
 
 
 def test_options_reach_the_engine(opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -97,6 +98,33 @@ def test_an_ascii_terminal_gets_ascii_signs() -> None:
     lines = plain(render(JUDGED), encoding="ascii").splitlines()
     assert "= def half(x): [0.93]" in lines
     assert "-     return x * 2 [0.41!]" in lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("p_correct", "the target's P(Correct) of all"),
+        ("min_prob", "probability of the least probable token"),
+        ("mean_prob", "mean (geometric) probability"),
+        ("min_ratio", "ratio of a token's probability"),
+        ("calibrated", "the calibrated verdict"),
+    ],
+)
+def test_the_numbers_are_those_that_were_compared(kind: Any, said: str) -> None:
+    read_off = replace(
+        judged((len(KEPT), len(KEPT + REJECTED)), (0.934, 0.412)),
+        p_correct=None,
+        verdict=(0.31, 0.00042),
+        kind=kind,
+    )
+    shown = plain(render(make(verdicts=read_off, threshold=0.1)), width=200)
+    assert said in shown
+    assert "[0.31]" in shown
+    assert "[0.0004!]" in shown
+    assert "0.93" not in shown
+    table = plain(verdict_table(KEPT + REJECTED, read_off, 0.1))
+    assert ("verdict" in table) is (kind != "p_correct")
+    assert "[0.0004!]" in table
 
 
 def test_the_legend_explains_what_occurs_and_nothing_else() -> None:
