@@ -35,13 +35,15 @@ class Combination:
         What it starts from.
     p_correct : float
         Weight of the log-odds of p_correct; 0 where the judge need not be asked.
-    mean_logprob, min_logprob, max_gap : float
-        Weights of the signals of these names, in nats.
+    mean_logprob, sum_logprob, min_logprob, max_gap : float
+        Weights of the signals of these names, in nats. The sum is the log-probability that the
+        target gives to all of the prefix.
     """
 
     bias: float
     p_correct: float = 0.0
     mean_logprob: float = 0.0
+    sum_logprob: float = 0.0
     min_logprob: float = 0.0
     max_gap: float = 0.0
 
@@ -54,7 +56,7 @@ class Combination:
                 )
 
     def verdict(self, signals: Mapping[str, float]) -> float:
-        """Return the verdict, 0 to 1, on a prefix with these signals."""
+        """Return the verdict, 0 to 1, on a prefix with these signals and so many ``tokens``."""
         features = features_of(signals)
         weights = {name: getattr(self, name) for name in features}
         # a weight of 0 leaves its signal out, even where that is infinite
@@ -63,8 +65,10 @@ class Combination:
 
 
 def features_of(signals: Mapping[str, float]) -> dict[str, float]:
-    """Return what is combined: the signals, p_correct as log-odds."""
-    found = dict(signals)
+    """Return what is combined: the signals, p_correct as log-odds, and a sum of the mean."""
+    found = {name: value for name, value in signals.items() if name != "tokens"}
+    if "tokens" in signals:
+        found["sum_logprob"] = signals["mean_logprob"] * signals["tokens"]
     if "p_correct" in found:
         share = min(max(found["p_correct"], EDGE), 1 - EDGE)
         found["p_correct"] = math.log(share / (1 - share))

@@ -47,6 +47,7 @@ def make_verdicts(
     if p_correct is not None:
         known["p_correct"] = list(p_correct)
     if signals is not None:
+        known["tokens"] = [float(count) for count in tokens]
         at = torch.tensor(tokens) - 1
         logprob, distance = signals[0].double(), signals[1].double()
         known["mean_logprob"] = (logprob.cumsum(0)[at] / (at + 1)).tolist()

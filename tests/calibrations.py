@@ -11,7 +11,7 @@ from tests.scripted import scripted
 from tests.tiny_models import tiny_model
 
 TEXT = "The answer is that. It is the return of a model. So far so good.\n\nThat is it.\n"
-FREE = Combination(bias=1.0, min_logprob=0.3)
+FREE = Combination(bias=1.0, min_logprob=0.3, sum_logprob=0.01)
 ASKING = Combination(bias=0.2, p_correct=0.5, min_logprob=0.1, max_gap=-0.05)
 
 

@@ -196,7 +196,7 @@ def test_cuts_that_keep_right_text_and_no_wrong_text_are_chosen() -> None:
     def judged(right: bool, *levels: float) -> Judged:
         draft = LabelledDraft("t", "1", 0, (1,) * 9, "x", True, right)
         ends = tuple(3 * n for n in range(1, len(levels) + 1))
-        return Judged(draft, ends, ends, {"min_logprob": levels})
+        return Judged(draft, ends, ends, {"min_logprob": levels, "mean_logprob": levels})
 
     verdict = Combination(bias=0.0, min_logprob=1.0)
     fine = [judged(True, 2, 1, 1), judged(False, -1, -1, -1)]
@@ -213,7 +213,7 @@ def test_errors_are_located_where_the_first_false_equation_is() -> None:
     ends = (10, 21, 31)
 
     def judged(*levels: float) -> Judged:
-        return Judged(draft, (3, 6, 9), ends, {"p_correct": levels})
+        return Judged(draft, (3, 6, 9), ends, {"p_correct": levels, "mean_logprob": levels})
 
     cases = {
         "before": (0.1, 0.9, 0.9), "at": (0.9, 0.2, 0.9),

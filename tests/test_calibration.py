@@ -45,6 +45,7 @@ def test_acceptance_goes_by_the_calibration(combination: Combination) -> None:
         names = ("p_correct", "mean_logprob", "min_logprob", "max_gap")
         values = {name: getattr(answer.verdicts, name) for name in names}
         signals = {name: column[n] for name, column in values.items() if column is not None}
+        signals["tokens"] = answer.verdicts.token_ends[n]
         assert verdict == combination.verdict(signals)
     passed = [n for n, verdict in enumerate(answer.verdicts.verdict) if verdict >= 0.4]
     kept = answer.verdicts.token_ends[passed[-1]] if passed else 0  # its rule is the longest

@@ -11,7 +11,13 @@ from parse_engine.calibration import Combination, features_of
 
 Signals = Mapping[str, float]
 # More of it is better; fitted weights keep to that, so that no signal counts against itself.
-DIRECTION = {"p_correct": 1.0, "mean_logprob": 1.0, "min_logprob": 1.0, "max_gap": -1.0}
+DIRECTION = {
+    "p_correct": 1.0,
+    "mean_logprob": 1.0,
+    "sum_logprob": 1.0,
+    "min_logprob": 1.0,
+    "max_gap": -1.0,
+}
 SHRINK = 0.02  # weight of the squared weights, of features with standard deviation 1
 STEPS = 200
 
@@ -71,11 +77,16 @@ def cross_validated(
 ) -> list[float]:
     """Return a verdict on each answer by a combination that was fitted to other items only.
 
-    A fold lacks all answers to its items. The folds have different combinations, so a verdict is
-    compared across folds by what it means: the probability that the answer is right.
+    A fold holds all answers to its items. Items are dealt out by how many of their answers are
+    right: if a fold held more of the right ones, the rest would hold fewer, the combination fitted
+    to the rest would think less of all answers, and the fold's right ones would look bad.
     """
     unique = list(dict.fromkeys(items))
     random.Random(seed).shuffle(unique)
+    answers: dict[Hashable, list[bool]] = {}
+    for item, one in zip(items, right, strict=True):
+        answers.setdefault(item, []).append(one)
+    unique.sort(key=lambda item: sum(answers[item]) / len(answers[item]))
     fold_of = {item: number % folds for number, item in enumerate(unique)}
     verdicts = [0.0] * len(items)
     for fold in range(folds):

@@ -38,8 +38,9 @@ class Judged:
     signals: Mapping[str, tuple[float, ...]]
 
     def at(self, prefix: int) -> dict[str, float]:
-        """Return the signals of one prefix; -1 is the whole draft."""
-        return {name: values[prefix] for name, values in self.signals.items()}
+        """Return the signals of one prefix and its length; -1 is the whole draft."""
+        found = {name: values[prefix] for name, values in self.signals.items()}
+        return {**found, "tokens": float(self.token_ends[prefix])}
 
 
 def judge_drafts(
