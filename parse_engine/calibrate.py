@@ -28,12 +28,15 @@ from parse_engine.calibration import Bound, Combination
 from parse_engine.config import AcceptRule, CutRule
 from parse_engine.errors import CalibrationError
 
-# From the simplest to the richest; those before the last need no question.
+# From the simplest to the richest; the first four need no question.
 CHOICES = (
+    ("sum_logprob",),
     ("min_logprob",),
-    ("max_gap",),
-    ("mean_logprob", "min_logprob", "max_gap"),
-    ("p_correct", "mean_logprob", "min_logprob", "max_gap"),
+    ("mean_logprob",),
+    ("mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
+    ("p_correct",),
+    ("p_correct", "sum_logprob"),
+    ("p_correct", "mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
 )
 FEWEST = 10  # right and wrong drafts each, to choose by
 CANDIDATES = 50  # thresholds that are tested at most

@@ -18,11 +18,12 @@ CutRule = Literal["auto", "line", "sentence"]
 JudgeLayout = Literal["brief", "quote"]
 VerifyOrder = Literal["whole_first", "all"]
 Mode = Literal["parse", "target", "draft"]
-VerdictRule = Literal["p_correct", "min_prob", "mean_prob", "min_ratio"]
-VerdictKind = Literal["p_correct", "min_prob", "mean_prob", "min_ratio", "calibrated"]
+VerdictRule = Literal["p_correct", "joint_prob", "min_prob", "mean_prob", "min_ratio"]
+VerdictKind = Literal[VerdictRule, "calibrated"]
 
 THRESHOLDS: dict[VerdictRule, float] = {
     "p_correct": 0.8,
+    "joint_prob": 1e-3,
     "min_prob": 0.1,
     "mean_prob": 0.8,
     "min_ratio": 0.2,
@@ -67,12 +68,13 @@ class ParseConfig:
 
     Parameters
     ----------
-    verdict : {"p_correct", "min_prob", "mean_prob", "min_ratio"}, optional
+    verdict : {"p_correct", "joint_prob", "min_prob", "mean_prob", "min_ratio"}, optional
         The number in 0..1 that is compared with the threshold. ``p_correct`` is the paper's: what
         the target answers when it is asked. The others are read off its own probabilities of the
-        drafted tokens, so that nothing is asked and acceptance costs one prefill: that of the least
-        probable token, their geometric mean, and the smallest ratio to the target's best token
-        (which min-p sampling goes by too). Unset: the calibration's, else ``p_correct``.
+        drafted tokens, so that nothing is asked and acceptance costs one prefill: that of all
+        tokens of the prefix together, that of the least probable one, their geometric mean, and
+        the smallest ratio to the target's best token (which min-p sampling goes by too). Unset: the
+        calibration's, else ``p_correct``.
     threshold : float, optional
         Verdict in 0..1 that a prefix must reach to be accepted (tau in the paper). Unset: the
         calibration's, else one for the verdict.

@@ -73,7 +73,7 @@ class Verdicts:
         The words whose probabilities are compared.
     verdict : tuple of float
         What the threshold is compared with, in 0..1.
-    kind : {"p_correct", "min_prob", "mean_prob", "min_ratio", "calibrated"}
+    kind : {"p_correct", "joint_prob", "min_prob", "mean_prob", "min_ratio", "calibrated"}
         Which number that is: see ``verdict`` in ParseConfig.
     """
 

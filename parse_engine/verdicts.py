@@ -73,6 +73,8 @@ def verdict_of(signals: Mapping[str, float], acceptance: Acceptance) -> float:
     if acceptance.combination is not None:
         return acceptance.combination.verdict(signals)
     match acceptance.kind:
+        case "joint_prob":
+            return math.exp(signals["mean_logprob"] * signals["tokens"])
         case "min_prob":
             return math.exp(signals["min_logprob"])
         case "mean_prob":

@@ -58,7 +58,7 @@ def engine_with(text: Any, *, seed: int = 0, **config: Any) -> Engine:
     rule=st.sampled_from(["unbroken", "longest"]),
     order=st.sampled_from(["whole_first", "all"]),
     prefixes=st.integers(1, 9),
-    verdict=st.sampled_from(["p_correct", "min_prob", "mean_prob", "min_ratio"]),
+    verdict=st.sampled_from(["p_correct", "joint_prob", "min_prob", "mean_prob", "min_ratio"]),
     seed=st.integers(0, 3),
 )
 def test_answer_is_accepted_prefix_and_what_the_target_alone_writes_after_it(

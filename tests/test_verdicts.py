@@ -22,7 +22,7 @@ from tests.tiny_models import tiny_model
 ASK = [{"role": "user", "content": "What is that?"}]
 TEXT = "The answer is that. It is the return of a model. So far so good.\n\nThat is it.\n"
 LABELS = Labels("Correct", "Incorrect", 0, 1, "Correct so far?")
-FREE = ("min_prob", "mean_prob", "min_ratio")
+FREE = ("joint_prob", "min_prob", "mean_prob", "min_ratio")
 
 
 @settings(max_examples=100, deadline=None)
@@ -48,7 +48,7 @@ def test_a_verdict_looks_at_its_own_prefix_only(
     # a prefix alone gets what it gets among others
     alone = make_verdicts(cuts[at : at + 1], None, signals[:, : at + 1], LABELS, acceptance)
     assert alone.verdict == (verdict[at],)
-    if kind != "mean_prob":  # the least probable token stays in every longer prefix
+    if kind != "mean_prob":  # what is improbable stays so in every longer prefix
         assert list(verdict) == sorted(verdict, reverse=True)
 
 
@@ -67,6 +67,7 @@ def test_verdicts_are_the_targets_own_probabilities() -> None:
         assert found.p_correct is None
         for end, value in zip(found.token_ends, found.verdict, strict=True):
             wanted = {
+                "joint_prob": chosen[:end].prod(),
                 "min_prob": chosen[:end].min(),
                 "mean_prob": chosen[:end].log().mean().exp(),
                 "min_ratio": ratio[:end].min(),

@@ -104,6 +104,7 @@ def test_an_ascii_terminal_gets_ascii_signs() -> None:
     ("kind", "said"),
     [
         ("p_correct", "the target's P(Correct) of all"),
+        ("joint_prob", "probability of just these tokens"),
         ("min_prob", "probability of the least probable token"),
         ("mean_prob", "mean (geometric) probability"),
         ("min_ratio", "ratio of a token's probability"),

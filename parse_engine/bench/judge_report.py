@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from itertools import cycle
 from typing import Any
 
 from parse_engine.bench.report import STYLE
@@ -15,7 +16,9 @@ NOTE = (
     "95% interval of a bootstrap over items. Combinations are fitted to other items than those "
     "they are tried on."
 )
-COLOURS = ("#0b5fc9", "#c5303a", "#1a7f37", "#8250df", "#b35900", "#59636e", "#0e7c86")
+COLOURS = (
+    *("#0b5fc9", "#c5303a", "#1a7f37", "#8250df", "#b35900", "#59636e", "#0e7c86", "#b5179e"),
+)
 
 
 def markdown_report(summary: Mapping[str, Any]) -> str:
@@ -83,7 +86,7 @@ def html_report(summary: Mapping[str, Any]) -> str:
 
 
 def _charts(found: Mapping[str, Any]) -> str:
-    colours = dict(zip(found, COLOURS, strict=False))
+    colours = dict(zip(found, cycle(COLOURS), strict=False))
     roc = _panel("Accepted of the right", "accepted of the wrong")
     rates = _panel("False accept; dashed: false reject", "threshold")
     real = _panel("Share that is right", "verdict")

@@ -16,11 +16,11 @@ from parse_engine.bench.verdict_rows import Judged
 from parse_engine.config import Acceptance, VerdictRule
 from parse_engine.verdicts import verdict_of
 
-SINGLE = ("p_correct", "min_prob", "mean_prob", "min_ratio")
+SINGLE = ("p_correct", "joint_prob", "min_prob", "mean_prob", "min_ratio")
 COMBINED = {
-    "log-probabilities": ("mean_logprob", "min_logprob", "max_gap"),
-    "p_correct and min_prob": ("p_correct", "min_logprob"),
-    "all": ("p_correct", "mean_logprob", "min_logprob", "max_gap"),
+    "log-probabilities": ("mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
+    "p_correct and joint_prob": ("p_correct", "sum_logprob"),
+    "all": ("p_correct", "mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
 }
 FEWEST = 10  # right and wrong drafts each, below which nothing is said
 SHOWN = 60  # points of a curve that are kept for its picture
