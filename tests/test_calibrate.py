@@ -333,6 +333,18 @@ def test_calibrate_writes_what_the_engine_takes(
     assert answer.stats.verdict_kind == "calibrated"
     assert answer.stats.threshold == made.threshold
     assert main([*argv[:-1], "auto"]) == 0  # nothing is drafted or judged again
+    argv = [
+        "bench",
+        "judge",
+        "--tasks",
+        str(path),
+        "--max-new-tokens",
+        "24",
+        "--calibration",
+        str(out),
+    ]
+    assert main([*argv, "--out", str(tmp_path / "out")]) == 0
+    assert "The calibration accepts" in capsys.readouterr().out
 
 
 def test_calibrate_refuses_and_writes_nothing(

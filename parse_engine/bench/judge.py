@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from parse_engine.bench.judge_summary import summarize
 from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import FORMS, Item, Task, load_tasks
 from parse_engine.bench.verdict_rows import judge_drafts, read_judged
+from parse_engine.calibration import Calibration, read_calibration
 from parse_engine.cli_args import count
 from parse_engine.config import ParseConfig
 from parse_engine.engine import Engine
@@ -57,6 +59,11 @@ def build_parser() -> argparse.ArgumentParser:
         default=("default",),
         metavar="LIST",
         help=f"of {', '.join(WORDINGS)}",
+    )
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="what calibrate wrote, to be tried on these drafts; its wording is the default one",
     )
     parser.add_argument(
         "--max-false-accept",
@@ -121,15 +128,32 @@ def main(argv: Sequence[str]) -> int:
             )
     store = Store(args.out)
     store.open(describe_drafting(args, tasks))
-    engine = open_engine(parser, args)
-    drafts = draft_all(engine, tasks, drafting(args), store)
-    ways = [(layout, wording) for layout in args.layouts for wording in args.wordings]
-    for layout, wording in ways:
-        config = ParseConfig(judge_layout=layout, verdict="p_correct", **WORDINGS[wording])
-        asking = Engine(engine.target, engine.draft, config)
-        judge_all(asking, tasks, drafts, f"{layout}/{wording}", store)
-    print(report(store, ways, tasks, args.max_false_accept))
+    how = drafting(args)
+    ways = {f"{one}/{two}": (one, two) for one in args.layouts for two in args.wordings}
+    calibration = read_calibration(args.calibration) if args.calibration else None
+    if calibration is not None or not finished(store, tasks, how, ways):
+        engine = open_engine(parser, args, ParseConfig(calibration=calibration))
+        drafts = draft_all(engine, tasks, how, store)
+        for way, (layout, wording) in ways.items():
+            config = ParseConfig(judge_layout=layout, verdict="p_correct", **WORDINGS[wording])
+            asking = Engine(engine.target, engine.draft, config)
+            judge_all(asking, tasks, drafts, way, store)
+    print(report(store, list(ways), tasks, how.samples, args.max_false_accept, calibration))
     return 0
+
+
+def finished(store: Store, tasks: Sequence[Task], how: Drafting, ways: Iterable[str]) -> bool:
+    """Whether all drafts and verdicts are there, so that no model is needed."""
+    rows = store.rows()
+    for task, sample in product(tasks, range(how.samples)):
+        for item in task.items:
+            draft = rows.get((task.name, item.id, f"draft {sample}"))
+            if draft is None:
+                return False
+            judged = (rows.get((task.name, item.id, f"{way} {sample}")) for way in ways)
+            if draft["complete"] and draft["ids"] and not all(judged):
+                return False
+    return True
 
 
 def drafting(args: argparse.Namespace) -> Drafting:
@@ -186,17 +210,22 @@ def judge_all(
 
 
 def report(
-    store: Store, ways: Sequence[tuple[str, str]], tasks: Sequence[Task], most: float
+    store: Store,
+    ways: Sequence[str],
+    tasks: Sequence[Task],
+    samples: int,
+    most: float,
+    calibration: Calibration | None,
 ) -> str:
     """Write summary and report beside the rows, and return the summary as Markdown."""
-    rows = store.rows()
+    rows = {key: row for key, row in store.rows().items() if row.get("sample", 0) < samples}
     drafts = [LabelledDraft.from_row(row) for row in rows.values() if "text" in row]
-    judged = {f"{one}/{two}": read_judged(rows, f"{one}/{two}") for one, two in ways}
+    judged = {way: read_judged(rows, way) for way in ways}
     summary = {
         "models": {name: store.manifest[name] for name in ("target", "draft")},
         "machine": machine(),
         "max_false_accept": most,
-        "tasks": [summarize(task, drafts, judged, most) for task in tasks],
+        "tasks": [summarize(task, drafts, judged, most, calibration) for task in tasks],
     }
     (store.folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     text = markdown_report(summary)

@@ -46,6 +46,13 @@ def markdown_report(summary: Mapping[str, Any]) -> str:
                 "",
                 *_places(found),
             ]
+        if tried := task.get("calibration"):
+            lines += [
+                f"The calibration accepts {tried['wrong_accepted']} of {tried['wrong']} wrong "
+                f"drafts (it promises at most {tried['false_accept_bound']:.0%}) and "
+                f"{tried['right_accepted']} of {tried['right']} right ones.",
+                "",
+            ]
     return "\n".join([*lines, NOTE, summary["machine"]])
 
 

@@ -13,6 +13,7 @@ from parse_engine.bench.logistic import cross_validated
 from parse_engine.bench.roc import at_false_accept, auc_by_item, curve, reliability
 from parse_engine.bench.tasks import Task
 from parse_engine.bench.verdict_rows import Judged
+from parse_engine.calibration import Calibration
 from parse_engine.config import Acceptance, VerdictRule
 from parse_engine.verdicts import verdict_of
 
@@ -31,6 +32,7 @@ def summarize(
     drafts: Sequence[LabelledDraft],
     judged: Mapping[str, Sequence[Judged]],
     most: float,
+    calibration: Calibration | None = None,
 ) -> dict[str, Any]:
     """Say of one task what each verdict is worth, by way to judge.
 
@@ -44,6 +46,8 @@ def summarize(
         By way to judge, layout and wording, the verdicts on the others.
     most : float
         The share of the wrong drafts at which true acceptance is read off.
+    calibration : Calibration, optional
+        One to try on these drafts, where they were judged in its layout.
 
     Returns
     -------
@@ -63,6 +67,28 @@ def summarize(
         "complete": {"drafts": len(whole), "right": sum(draft.right for draft in whole)},
         "cut_off": {"drafts": len(cut), "right": sum(draft.right for draft in cut)},
         "ways": {way: _way(some, most, steps) for way, some in mine.items()},
+        "calibration": _try(calibration, mine) if calibration is not None else None,
+    }
+
+
+def _try(
+    calibration: Calibration, judged: Mapping[str, Sequence[Judged]]
+) -> dict[str, float] | None:
+    """Count what a calibration accepts of these drafts, beside what it promises."""
+    some = judged.get(f"{calibration.binding.layout or 'brief'}/default")
+    if some is None:
+        return None
+    passed = {True: 0, False: 0}
+    for one in some:
+        verdict = calibration.combination.verdict(one.at(-1))
+        passed[one.draft.right] += verdict >= calibration.threshold
+    right = sum(one.draft.right for one in some)
+    return {
+        "right": right,
+        "right_accepted": passed[True],
+        "wrong": len(some) - right,
+        "wrong_accepted": passed[False],
+        "false_accept_bound": calibration.bound.false_accept,
     }
 
 
