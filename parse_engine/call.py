@@ -97,7 +97,7 @@ def prepare(
             'Give draft=... when you load the engine, or mode="target".',
         )
     writer = draft if config.mode == "draft" and draft is not None else target
-    prompt = writer.render(request.messages, request.tools)
+    prompt = request.render(writer)
     room = writer.context_window - len(prompt.ids)
     if room < 1:
         raise ContextOverflowError(

@@ -42,7 +42,10 @@ def write_draft(
     Draft
         Up to the first stop string and without end-of-turn token; may be empty.
     """
-    prompt = model.render(request.messages, request.tools)
+    if same_tokenizer:
+        prompt = request.render(model)
+    else:  # a given prompt is in the words of the target's template
+        prompt = model.render(request.messages, request.tools)
     room = model.context_window - len(prompt.ids)
     if room < 1:
         raise ContextOverflowError(

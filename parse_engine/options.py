@@ -14,7 +14,9 @@ from parse_engine.request import LogitsProcessors
 class CallOptions(TypedDict, total=False):
     """What every call takes beside the messages; None is the same as unset.
 
-    The first seven say how to write and default to the target's generation config.
+    ``tools`` to ``stop`` say how to write and default to the target's generation config.
+    ``prompt`` is the prompt as it stands, instead of what the chat template makes of the messages;
+    a draft model with another tokenizer gets the messages nevertheless.
     ``logits_processors`` restricts what may be written, by draft and target alike: a function that
     gets a Model and the number of tokens before its answer, and returns new logits processors, each
     called with all token ids so far, accepted ones among them, and the scores of the next token.
@@ -29,6 +31,7 @@ class CallOptions(TypedDict, total=False):
     seed: int | None
     stop: str | Sequence[str] | None
     logits_processors: LogitsProcessors | None
+    prompt: str | None
     threshold: float | None
     accept_rule: AcceptRule | None
     cut_at: CutRule | int | None
@@ -42,7 +45,7 @@ class CallOptions(TypedDict, total=False):
 
 WRITING = (
     *("tools", "max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop"),
-    "logits_processors",
+    *("logits_processors", "prompt"),
 )
 WORDING = ("labels", "brief", "question")
 

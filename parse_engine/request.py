@@ -14,7 +14,7 @@ from parse_engine.types import Message
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
-    from parse_engine.backends.model import Model
+    from parse_engine.backends.model import Model, Prompt
 
 # Makes what restricts the writing of one model in one call, given the model and the number of
 # tokens before the answer. Each is called as transformers' LogitsProcessor is: all token ids so far
@@ -57,6 +57,13 @@ class Request:
     sampling: Sampling
     stop: tuple[str, ...]
     logits_processors: LogitsProcessors | None = None
+    prompt: str | None = None
+
+    def render(self, model: Model) -> Prompt:
+        """Return what a model reads: the given prompt, or what its chat template makes."""
+        if self.prompt is not None:
+            return model.take(self.prompt)
+        return model.render(self.messages, self.tools)
 
     def processors(self, model: Model, start: int) -> list[Callable[[Any, Any], Any]]:
         """Return new processors for a model whose answer starts after ``start`` tokens."""
@@ -76,6 +83,7 @@ def check_request(
     seed: int | None,
     stop: str | Sequence[str] | None,
     logits_processors: LogitsProcessors | None = None,
+    prompt: str | None = None,
 ) -> Request:
     """Check the arguments of a call and fill what is unset from the target's generation config.
 
@@ -94,6 +102,7 @@ def check_request(
         sampling=check_sampling(defaults, temperature, top_p, top_k, seed),
         stop=check_stop(stop),
         logits_processors=check_processors(logits_processors),
+        prompt=check_prompt(prompt, tools),
     )
 
 
@@ -186,6 +195,20 @@ def check_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     if not isinstance(strings, Sequence) or not all(isinstance(s, str) and s for s in strings):
         raise InvalidRequestError(f"stop is {_short(stop)}.", "Give a list of non-empty strings.")
     return tuple(strings)
+
+
+def check_prompt(prompt: str | None, tools: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """Refuse a prompt that is no text, or that stands beside tools: only templates write them."""
+    if prompt is None:
+        return None
+    if not isinstance(prompt, str) or not prompt:
+        raise InvalidRequestError(f"prompt is {_short(prompt)}.", "Give a text.")
+    if tools:
+        raise InvalidRequestError(
+            "There are tools beside a prompt.", "Describe them in the prompt, or give messages."
+        )
+    check_text("prompt", prompt)
+    return prompt
 
 
 def check_processors(processors: LogitsProcessors | None) -> LogitsProcessors | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import Event, Generation, TextDelta
-from parse_integrations.messages import Message, fit
+from parse_integrations.errors import AnswerTimeoutError
+from parse_integrations.messages import Conversation, Message, as_text, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
 from parse_integrations.tool_formats import Tool, ToolFormat, tool_name
 from parse_integrations.tools import CallReader, ToolCall, check_choice
@@ -28,7 +31,7 @@ Piece = str | Thought | ToolCall | Generation
 
 @dataclass(frozen=True)
 class Asked:
-    """A call that is ready: ``engine.stream(messages, **options)``, read by ``pieces``.
+    """A call that is ready: ``stream`` or ``astream`` run it, ``pieces`` reads the events.
 
     Parameters
     ----------
@@ -40,12 +43,37 @@ class Asked:
         What the engine is asked.
     reader : CallReader or None
         Reads tool calls out of the answer; None where none were offered.
+    timeout : float or None
+        Seconds after which the models are stopped.
     """
 
     engine: Engine
     messages: list[Message]
     options: dict[str, Any]
     reader: CallReader | None
+    timeout: float | None = None
+
+    def stream(self) -> Generator[Event, None, None]:
+        """Answer and yield the engine's events; checked, and its context taken, at once."""
+        return self._in_time(self.engine.stream(self.messages, **self.options))
+
+    def _in_time(self, running: Generator[Event, None, None]) -> Generator[Event, None, None]:
+        clock = _Deadline(self.timeout)
+        with closing(running) as events:
+            for event in events:
+                clock.check()
+                yield event
+
+    def astream(self) -> AsyncGenerator[Event, None]:
+        """Answer and yield the engine's events without blocking the event loop."""
+        return self._ain_time(self.engine.astream(self.messages, **self.options))
+
+    async def _ain_time(self, running: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+        clock = _Deadline(self.timeout)
+        async with aclosing(running) as events:
+            async for event in events:
+                clock.check()
+                yield event
 
     def pieces(self, event: Event) -> Sequence[Piece]:
         """Return what an event of the engine's stream says to the caller."""
@@ -59,6 +87,24 @@ class Asked:
         return []
 
 
+class _Deadline:
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._ends = float("inf") if seconds is None else time.monotonic() + seconds
+
+    def check(self) -> None:
+        if time.monotonic() > self._ends:
+            raise AnswerTimeoutError(
+                f"The answer was not finished in {self._seconds} seconds.",
+                "Give a longer timeout, or fewer max_tokens.",
+            )
+
+
+def finish_reason(answer: Generation, *, called: bool) -> str:
+    """Return why an answer ended, in the words of OpenAI: ``stop``, ``length``, ``tool_calls``."""
+    return "tool_calls" if called and answer.finish_reason == "stop" else answer.finish_reason
+
+
 def ask(
     engine: Engine,
     messages: Sequence[Message],
@@ -69,6 +115,8 @@ def ask(
     parallel_tool_calls: bool | None = None,
     response_format: Any = None,
     tool_format: ToolFormat | None = None,
+    timeout: float | None = None,
+    write: Callable[[Sequence[Message]], str] | None = None,
 ) -> Asked:
     """Make a call ready: the conversation fitted to the templates, the grammar, the reader.
 
@@ -90,6 +138,10 @@ def ask(
         The JSON that the answer must be; enforced.
     tool_format : ToolFormat, optional
         How the target writes calls. Unset: read off its template.
+    timeout : float, optional
+        Seconds after which the models are stopped.
+    write : callable, optional
+        Writes the prompt, instead of the chat templates, from messages that have only a text each.
 
     Raises
     ------
@@ -103,7 +155,11 @@ def ask(
     schema = response_schema(response_format)
     if schema is not None and schema != {"type": "object"}:
         messages = [ask_for(schema), *messages]
-    fitted = fit(engine, messages, offered, tool_format)
+    if write is None:
+        fitted = fit(engine, messages, offered, tool_format)
+    else:
+        form = tool_format or ToolFormat()
+        fitted = Conversation(as_text(messages, offered, form), (), form)
     grammar = None
     if choice not in ("auto", "none"):
         called = [tool for tool in offered if choice in ("any", tool_name(tool))]
@@ -112,10 +168,12 @@ def ask(
     elif schema is not None:
         grammar = Grammar(offered, fitted.tool_format, parallel_tool_calls is not False, schema)
     wanted = dict(options)
+    if write is not None:
+        wanted["prompt"] = write(fitted.messages)
     if fitted.tools:
         wanted["tools"] = fitted.tools
     if grammar is not None:
         grammar.processors(engine.target, 0)  # says what is wrong before any model runs
         wanted["logits_processors"] = grammar.processors
     reader = CallReader(fitted.tool_format, offered) if offered else None
-    return Asked(engine, fitted.messages, wanted, reader)
+    return Asked(engine, fitted.messages, wanted, reader, timeout)

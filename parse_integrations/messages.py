@@ -136,7 +136,7 @@ def _candidates(
     if native is not None:
         forms.append((messages, tools, native))
     prose = wanted or ToolFormat()
-    forms.append((_as_text(messages, tools, prose), (), prose))
+    forms.append((as_text(messages, tools, prose), (), prose))
     reshape: tuple[Callable[[list[Message]], list[Message]], ...] = (
         lambda given: given,
         _short_ids,
@@ -223,10 +223,25 @@ def _one_by_one(messages: list[Message]) -> list[Message]:
     return changed
 
 
-def _as_text(
-    messages: list[Message], tools: tuple[Tool, ...], tool_format: ToolFormat
+def as_text(
+    messages: Sequence[Message], tools: Sequence[Tool], tool_format: ToolFormat
 ) -> list[Message]:
-    """Write tools, calls and results as text, for templates that know nothing of them."""
+    """Write tools, calls and results as text, for templates that know nothing of them.
+
+    Parameters
+    ----------
+    messages : sequence of dict
+        The conversation.
+    tools : sequence of dict
+        What is offered; described in a system message.
+    tool_format : ToolFormat
+        How calls are written.
+
+    Returns
+    -------
+    list of dict
+        Messages of one role in a row are joined.
+    """
     changed: list[Message] = []
     for message in messages:
         content = message["content"]

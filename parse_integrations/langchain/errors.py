@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from langchain_core import exceptions as langchain
 
 from parse_engine import errors as parse
+from parse_integrations.errors import AnswerTimeoutError
 
 
 class ChatInvalidRequestError(parse.InvalidRequestError, langchain.ModelInvalidRequestError):
@@ -26,7 +27,7 @@ class ChatUnsupportedModelError(parse.UnsupportedModelError, langchain.ModelInva
     """A model that cannot be served correctly; the message says why."""
 
 
-class ChatTimeoutError(parse.ParseError, langchain.ModelTimeoutError, TimeoutError):
+class ChatTimeoutError(AnswerTimeoutError, langchain.ModelTimeoutError):
     """The answer was not finished in time; the models were stopped."""
 
 
@@ -35,6 +36,7 @@ FAMILY: dict[type[parse.ParseError], type[parse.ParseError]] = {
     parse.ContextOverflowError: ChatContextOverflowError,
     parse.ModelNotFoundError: ChatModelNotFoundError,
     parse.UnsupportedModelError: ChatUnsupportedModelError,
+    AnswerTimeoutError: ChatTimeoutError,
 }
 
 
