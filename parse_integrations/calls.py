@@ -45,6 +45,8 @@ class Asked:
         Reads tool calls out of the answer; None where none were offered.
     timeout : float or None
         Seconds after which the models are stopped.
+    several : bool
+        Whether more than one tool call is wanted.
     """
 
     engine: Engine
@@ -52,6 +54,7 @@ class Asked:
     options: dict[str, Any]
     reader: CallReader | None
     timeout: float | None = None
+    several: bool = True
 
     def stream(self) -> Generator[Event, None, None]:
         """Answer and yield the engine's events; checked, and its context taken, at once."""
@@ -161,12 +164,13 @@ def ask(
         form = tool_format or ToolFormat()
         fitted = Conversation(as_text(messages, offered, form), (), form)
     grammar = None
+    several = parallel_tool_calls is not False
     if choice not in ("auto", "none"):
         called = [tool for tool in offered if choice in ("any", tool_name(tool))]
-        several = choice == "any" and parallel_tool_calls is True  # weak models know no end
-        grammar = Grammar(called, fitted.tool_format, several)
+        many = choice == "any" and parallel_tool_calls is True  # weak models know no end
+        grammar = Grammar(called, fitted.tool_format, many)
     elif schema is not None:
-        grammar = Grammar(offered, fitted.tool_format, parallel_tool_calls is not False, schema)
+        grammar = Grammar(offered, fitted.tool_format, several, schema)
     wanted = dict(options)
     if write is not None:
         wanted["prompt"] = write(fitted.messages)
@@ -176,4 +180,4 @@ def ask(
         grammar.processors(engine.target, 0)  # says what is wrong before any model runs
         wanted["logits_processors"] = grammar.processors
     reader = CallReader(fitted.tool_format, offered) if offered else None
-    return Asked(engine, fitted.messages, wanted, reader, timeout)
+    return Asked(engine, fitted.messages, wanted, reader, timeout, several)
