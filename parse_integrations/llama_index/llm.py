@@ -28,9 +28,11 @@ from parse_integrations.llama_index.messages import completion, to_dicts
 from parse_integrations.llama_index.responses import (
     acompletions,
     alast,
+    areported,
     astream,
     completions,
     last,
+    reported,
     stream,
 )
 from parse_integrations.llama_index.structured import StructuredParse
@@ -99,7 +101,7 @@ class ParseLLM(StructuredParse):
         asked = self._asked_chat(messages, kwargs)
         return last(stream(asked, self._report(asked)))
 
-    @llm_chat_callback()
+    @reported(llm_chat_callback)
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """Answer a conversation; each response has all text so far, and the new piece as delta."""
         asked = self._asked_chat(messages, kwargs)
@@ -112,7 +114,7 @@ class ParseLLM(StructuredParse):
         asked = await asyncio.to_thread(self._asked_chat, messages, kwargs)
         return await alast(astream(asked, self._report(asked)))
 
-    @llm_chat_callback()
+    @areported(llm_chat_callback)
     async def astream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> ChatResponseAsyncGen:
@@ -126,7 +128,7 @@ class ParseLLM(StructuredParse):
         asked = self._asked_completion(prompt, formatted, kwargs)
         return completion(last(stream(asked, self._report(asked))))
 
-    @llm_completion_callback()
+    @reported(llm_completion_callback)
     def stream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseGen:
@@ -142,7 +144,7 @@ class ParseLLM(StructuredParse):
         asked = await asyncio.to_thread(self._asked_completion, prompt, formatted, kwargs)
         return completion(await alast(astream(asked, self._report(asked))))
 
-    @llm_completion_callback()
+    @areported(llm_completion_callback)
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseAsyncGen:
