@@ -11,9 +11,9 @@ import torch
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
-from parse_engine import Engine, ParseConfig
-from parse_engine.backends.model import Model
+from parse_engine import Engine
 from parse_integrations.langchain import ChatParse
+from tests.engines import broken
 from tests.langchain.llms import LINES, saying, undecided
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
@@ -249,9 +249,7 @@ async def test_the_event_loop_is_not_blocked() -> None:
 
 
 async def test_errors_arrive_on_every_path() -> None:
-    model = tiny_model()
-    broken = Broken("broken", model.network, model.tokenizer)
-    llm = ChatParse(engine=Engine(model, broken, ParseConfig(mode="draft")))
+    llm = ChatParse(engine=broken())
     with pytest.raises(RuntimeError, match="out of memory"):
         llm.invoke("Hi")
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -261,11 +259,6 @@ async def test_errors_arrive_on_every_path() -> None:
     with pytest.raises(RuntimeError, match="out of memory"):
         async for _ in llm.astream("Hi"):
             pass
-
-
-class Broken(Model):
-    def write(self, *args: Any, **settings: Any) -> tuple[int, ...]:
-        raise RuntimeError("out of memory")
 
 
 def test_many_calls_at_the_same_time_do_not_mix() -> None:
