@@ -157,8 +157,9 @@ class Engine:
             Role and content, as chat templates take them.
         **options
             tools, max_new_tokens, temperature, top_p, top_k, seed, stop: unset, they are those of
-            the target's generation config; logits_processors, which see what was accepted; and any
-            field of ParseConfig but the judge's wording, for this call only.
+            the target's generation config; logits_processors, which see what was accepted; prompt,
+            one that is formatted already; and any field of ParseConfig but the judge's wording, for
+            this call only.
 
         Raises
         ------

@@ -8,7 +8,6 @@ import pytest
 from llama_index.core import Settings, get_response_synthesizer
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.callbacks import CallbackManager
 from llama_index.core.chat_engine import (
     CondensePlusContextChatEngine,
     CondenseQuestionChatEngine,
@@ -36,12 +35,10 @@ class Facts(BaseRetriever):
 
 
 @pytest.fixture(autouse=True)
-def no_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_defaults(llama_index_globals: None) -> None:
     """What is not given would be OpenAI's."""
-    llm = saying("the default")
-    monkeypatch.setattr(Settings, "_llm", llm)
-    monkeypatch.setattr(Settings, "_callback_manager", CallbackManager())
-    monkeypatch.setattr("llama_index.core.global_tokenizer", llm.tokenizer)
+    Settings.llm = saying("the default")
+    Settings.tokenizer = Settings.llm.tokenizer  # type: ignore[attr-defined]
 
 
 MODES = (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import pickle
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -124,16 +126,11 @@ def test_metadata_of_a_model_that_is_not_there(tmp_path: Path) -> None:
         _ = damaged.metadata
 
 
-def test_the_tokenizer_is_the_targets(llm: ParseLLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    import llama_index.core
-
-    before = llama_index.core.global_tokenizer
+@pytest.mark.usefixtures("llama_index_globals")
+def test_the_tokenizer_is_the_targets(llm: ParseLLM) -> None:
     Settings.tokenizer = llm.tokenizer
     assert not engines._engines
-    try:
-        assert Settings.tokenizer("Hello world") == list(llm._engine().target.encode("Hello world"))
-    finally:
-        llama_index.core.global_tokenizer = before
+    assert Settings.tokenizer("Hello world") == list(llm._engine().target.encode("Hello world"))
 
 
 def test_settings_of_one_call() -> None:
@@ -267,6 +264,7 @@ def test_a_target_that_cannot_judge_is_told_at_load(monkeypatch: pytest.MonkeyPa
 
 BLOCKED = """
 import sys
+import tomllib
 class Blocker:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in {blocked}:
@@ -330,3 +328,10 @@ def test_nothing_is_asked_of_the_network(llm: ParseLLM, monkeypatch: pytest.Monk
     assert llm.metadata.context_window == 4096
     assert llm.complete("Hi").text
     assert llm.tokenizer("Hi")
+
+
+def test_the_metadata_of_llamahub_lead_to_the_class() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    hub = project["tool"]["llamahub"]
+    module = importlib.import_module(hub["import_path"])
+    assert [getattr(module, name) for name in hub["class_authors"]] == [ParseLLM]
