@@ -25,7 +25,7 @@ class _OnTinyModels(LLMConformance):
             local_files_only=True,
             threshold=cls.threshold,
             temperature=0,
-            max_tokens=60,
+            max_tokens=80,
         )
         yield made
         made.close()

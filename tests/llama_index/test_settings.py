@@ -97,7 +97,7 @@ def test_every_setting_of_the_engine_is_one_of_parsellm() -> None:
 def test_metadata_need_no_weights(llm: ParseLLM, folders: tuple[str, str]) -> None:
     """And events, which are sent from within the event loop, do not even need a file."""
     payload = llm.to_payload()
-    assert payload["model_name"], payload["draft_model_name"] == folders
+    assert (payload["model_name"], payload["draft_model_name"]) == folders
     assert "context_window" not in payload
     metadata = llm.metadata
     assert metadata == ParseMetadata(
