@@ -110,6 +110,10 @@ class ParseLLMSettings(PairSettings, FunctionCallingLLM):
         self._ready_engine()
         return self
 
+    def __getstate__(self) -> dict[Any, Any]:
+        # LlamaIndex takes what cannot be pickled off the object itself, and not off a copy
+        return super(ParseLLMSettings, self.model_copy()).__getstate__()
+
     def _extend_messages(self, messages: list[ChatMessage]) -> list[ChatMessage]:
         """Add the system prompt, and wrap the question as completions are wrapped."""
         messages = list(super()._extend_messages(messages))

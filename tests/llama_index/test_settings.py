@@ -236,6 +236,13 @@ def test_copies_share_the_models(llm: ParseLLM) -> None:
         pickle.dumps(ready)
 
 
+def test_pickling_takes_nothing_off_the_model(llm: ParseLLM) -> None:
+    made = llm.model_copy(update={"messages_to_prompt": lambda messages: "Hi"})
+    again = pickle.loads(pickle.dumps(made))
+    assert made.messages_to_prompt(HI) == "Hi"
+    assert again.messages_to_prompt is llm.messages_to_prompt  # which LlamaIndex warns of
+
+
 async def test_timeout_stops_the_models() -> None:
     llm = undecided(max_tokens=4000, timeout=1e-6)
     with pytest.raises(AnswerTimeoutError, match="not finished") as caught:

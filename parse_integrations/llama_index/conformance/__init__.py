@@ -37,7 +37,9 @@ from parse_integrations.llama_index.conformance.lasting import LastingTests  # n
 __all__ = ["LLMConformance"]
 
 
-class LLMConformance(EndpointTests, AbilityTests, LastingTests):
+# in this order pytest runs the last class first: what stores and copies comes last, for there are
+# LLMs that do not survive being pickled
+class LLMConformance(LastingTests, AbilityTests, EndpointTests):
     """All tests; give the fixture ``llm``, scope class, and change the attributes as you need.
 
     Attributes

@@ -119,6 +119,28 @@ def run(llm: LLM, endpoint: str, question: str) -> Run:
     return Run(responses, [name for name in names if name.startswith(kinds)], counts)
 
 
+class Runs:
+    """Runs each endpoint once, when it is first asked for.
+
+    Parameters
+    ----------
+    llm : LLM
+        The model.
+    question : str
+        What all are asked.
+    """
+
+    def __init__(self, llm: LLM, question: str) -> None:
+        self._llm = llm
+        self._question = question
+        self._made: dict[str, Run] = {}
+
+    def __getitem__(self, endpoint: str) -> Run:
+        if endpoint not in self._made:
+            self._made[endpoint] = run(self._llm, endpoint, self._question)
+        return self._made[endpoint]
+
+
 def new_threads(before: set[threading.Thread]) -> list[threading.Thread]:
     """Return the threads that were started since; those of a pool stay for the next work."""
     pools = ("asyncio_", "ThreadPoolExecutor")
