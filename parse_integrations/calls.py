@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import Event, Generation, TextDelta
+from parse_engine.request import check_messages, check_tools
 from parse_integrations.errors import AnswerTimeoutError
 from parse_integrations.messages import Conversation, Message, as_text, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
@@ -151,7 +152,8 @@ def ask(
     InvalidRequestError
         If something is wrong; no model was run.
     """
-    offered = tuple(tools or ())
+    check_messages(messages)
+    offered = check_tools(tools)
     choice = check_choice(tool_choice, offered)
     if choice == "none":
         offered = ()

@@ -45,6 +45,11 @@ def to_dicts(messages: Sequence[ChatMessage]) -> list[Message]:
 
 
 def _to_dict(message: ChatMessage) -> Message:
+    if not isinstance(message, ChatMessage):
+        raise InvalidRequestError(
+            f"A message is {type(message).__name__}: {message!r}.",
+            'Give ChatMessage(role="user", content="...").',
+        )
     role = ROLES.get(message.role, message.role.value)
     texts = [text for block in message.blocks if (text := _text(block)) is not None]
     result: Message = {"role": role, "content": "\n".join(texts)}

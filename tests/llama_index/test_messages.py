@@ -106,6 +106,12 @@ def test_calls_that_are_no_json_stay_visible() -> None:
     assert '{\\"a\\": ' in message["content"] or '{"a": ' in message["content"]
 
 
+@pytest.mark.parametrize("messages", [[{"role": "user", "content": "Hi"}], []])
+def test_what_is_no_conversation_is_refused(messages: Any) -> None:
+    with pytest.raises(parse.InvalidRequestError, match="message"):
+        saying("x").chat(messages)
+
+
 def test_images_are_refused_before_any_model_runs() -> None:
     picture = ChatMessage(content=[ImageBlock(image=b"x")])
     with pytest.raises(parse.InvalidRequestError, match="image"):

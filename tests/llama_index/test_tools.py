@@ -78,6 +78,11 @@ def test_choice_none_and_unknown_tools() -> None:
     assert llm.chat_with_tools([], "Hi", tool_required=True).message.content == "Yes."
 
 
+def test_tools_that_are_no_schemas_are_refused() -> None:
+    with pytest.raises(parse.InvalidRequestError, match=r"tools\[0\] is FunctionTool"):
+        saying("x").chat([ChatMessage(content="Hi")], tools=TOOLS)
+
+
 def test_user_message_and_history_are_put_together() -> None:
     llm, prompts = replying("Yes.", "Yes.")
     history = [ChatMessage(content="Before."), ChatMessage(role="assistant", content="Well.")]
