@@ -22,6 +22,7 @@ from parse_engine.errors import (
 )
 from parse_engine.stats import CallStats, StatsCollector, parse_stats
 from parse_engine.types import (
+    DraftForm,
     DraftProgress,
     Event,
     Generation,
@@ -41,6 +42,7 @@ __all__ = [
     "CallStats",
     "ContextOverflowError",
     "DemoDownloadError",
+    "DraftForm",
     "DraftProgress",
     "Engine",
     "Event",

@@ -97,7 +97,7 @@ def prepare(
             'Give draft=... when you load the engine, or mode="target".',
         )
     writer = draft if config.mode == "draft" and draft is not None else target
-    prompt = request.render(writer)
+    prompt = request.render(writer, drafts=writer is not target)
     room = writer.context_window - len(prompt.ids)
     if room < 1:
         raise ContextOverflowError(
@@ -121,6 +121,7 @@ def draft_answer(
     return write_draft(
         draft,
         target,
+        call.prompt,
         call.request,
         limit,
         lambda tokens: emit(DraftProgress(tokens)),

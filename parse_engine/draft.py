@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from parse_engine.answer import AnswerText
-from parse_engine.backends.model import Model
+from parse_engine.backends.model import Model, Prompt
 from parse_engine.errors import ContextOverflowError
 from parse_engine.render import encode_plain
 from parse_engine.request import Request
 from parse_engine.text import TextBuilder, decode_all
+from parse_engine.translate import thinks_alike, translate
 from parse_engine.types import Draft
 
 
 def write_draft(
     model: Model,
     target: Model,
+    target_prompt: Prompt,
     request: Request,
     limit: int,
     on_progress: Callable[[int], None],
@@ -28,6 +30,8 @@ def write_draft(
     ----------
     model, target : Model
         Who drafts, and whose tokens the draft is returned in.
+    target_prompt : Prompt
+        What the target would write after.
     request : Request
         The conversation and how to write.
     limit : int
@@ -42,10 +46,8 @@ def write_draft(
     Draft
         Up to the first stop string and without end-of-turn token; may be empty.
     """
-    if same_tokenizer:
-        prompt = request.render(model)
-    else:  # a given prompt is in the words of the target's template
-        prompt = model.render(request.messages, request.tools)
+    prompt = request.render(model, drafts=True)
+    rewrite = request.for_draft().rewrite
     room = model.context_window - len(prompt.ids)
     if room < 1:
         raise ContextOverflowError(
@@ -73,11 +75,16 @@ def write_draft(
     )
     ended = answer.stopped or ids[-1] in eos_ids
     ids = tuple(token for token in ids if token not in eos_ids)
-    if not answer.stopped and same_tokenizer:
+    alike = rewrite is None and thinks_alike(model, prompt, target, target_prompt)
+    if alike and same_tokenizer and not answer.stopped:
         return make_draft(target, ids, limit, complete=ended)
     builder.finish()
     text = answer.raw if answer.stopped else builder.text
-    return make_draft(target, encode_plain(target.tokenizer, text), limit, complete=ended)
+    if alike:
+        ids = encode_plain(target.tokenizer, text)
+    else:
+        ids, ended = translate(text, model, prompt, target, target_prompt, rewrite, ended=ended)
+    return make_draft(target, ids, limit, complete=ended)
 
 
 def make_draft(target: Model, ids: Sequence[int], limit: int, *, complete: bool) -> Draft:

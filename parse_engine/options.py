@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, ParseConfig, VerifyOrder
 from parse_engine.errors import InvalidRequestError
 from parse_engine.request import LogitsProcessors
+from parse_engine.types import DraftForm
 
 
 class CallOptions(TypedDict, total=False):
@@ -16,10 +17,11 @@ class CallOptions(TypedDict, total=False):
 
     ``tools`` to ``stop`` say how to write and default to the target's generation config.
     ``prompt`` is the prompt as it stands, instead of what the chat template makes of the messages;
-    a draft model with another tokenizer gets the messages nevertheless.
+    for a draft model of another family there is ``draft_form``.
     ``logits_processors`` restricts what may be written, by draft and target alike: a function that
     gets a Model and the number of tokens before its answer, and returns new logits processors, each
     called with all token ids so far, accepted ones among them, and the scores of the next token.
+    ``draft_form`` is the conversation as the draft model wants it, where the two models differ.
     The others are fields of ParseConfig and hold for this call only.
     """
 
@@ -32,6 +34,7 @@ class CallOptions(TypedDict, total=False):
     stop: str | Sequence[str] | None
     logits_processors: LogitsProcessors | None
     prompt: str | None
+    draft_form: DraftForm | None
     threshold: float | None
     accept_rule: AcceptRule | None
     cut_at: CutRule | int | None
@@ -45,7 +48,7 @@ class CallOptions(TypedDict, total=False):
 
 WRITING = (
     *("tools", "max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop"),
-    *("logits_processors", "prompt"),
+    *("logits_processors", "prompt", "draft_form"),
 )
 WORDING = ("labels", "brief", "question")
 

@@ -57,6 +57,10 @@ def answer_parser(tokenizer: PreTrainedTokenizerBase, prompt_text: str) -> Respo
         return None
     from transformers.utils.chat_parsing import ResponseParser
 
-    # only the end of the prompt: what users and system say about the marks opens nothing
-    opened = regions is THINK_REGIONS and prompt_text.rstrip().endswith("<think>")
-    return ResponseParser(regions, prefix="<think>" if opened else "")
+    return ResponseParser(regions, prefix="<think>" if opened_by(regions, prompt_text) else "")
+
+
+def opened_by(regions: dict[str, Any] | None, prompt_text: str) -> bool:
+    """Whether a prompt has opened the thinking of a model with these regions."""
+    # only its end: what users and system say about the marks opens nothing
+    return regions is THINK_REGIONS and prompt_text.rstrip().endswith("<think>")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from parse_engine.config import check_count, is_number
 from parse_engine.errors import InvalidRequestError
-from parse_engine.types import Message
+from parse_engine.types import DraftForm, Message
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -58,12 +58,18 @@ class Request:
     stop: tuple[str, ...]
     logits_processors: LogitsProcessors | None = None
     prompt: str | None = None
+    draft_form: DraftForm | None = None
 
-    def render(self, model: Model) -> Prompt:
-        """Return what a model reads: the given prompt, or what its chat template makes."""
-        if self.prompt is not None:
+    def for_draft(self) -> DraftForm:
+        """Return what the draft model is asked."""
+        return self.draft_form or DraftForm(self.messages, self.tools)
+
+    def render(self, model: Model, *, drafts: bool) -> Prompt:
+        """Return what a model reads to draft or to answer: a prompt, or messages in its form."""
+        if self.prompt is not None and not (drafts and self.draft_form):
             return model.take(self.prompt)
-        return model.render(self.messages, self.tools)
+        asked = self.for_draft() if drafts else self
+        return model.render(asked.messages, asked.tools)
 
     def processors(self, model: Model, start: int) -> list[Callable[[Any, Any], Any]]:
         """Return new processors for a model whose answer starts after ``start`` tokens."""
@@ -84,6 +90,7 @@ def check_request(
     stop: str | Sequence[str] | None,
     logits_processors: LogitsProcessors | None = None,
     prompt: str | None = None,
+    draft_form: DraftForm | None = None,
 ) -> Request:
     """Check the arguments of a call and fill what is unset from the target's generation config.
 
@@ -103,7 +110,17 @@ def check_request(
         stop=check_stop(stop),
         logits_processors=check_processors(logits_processors),
         prompt=check_prompt(prompt, tools),
+        draft_form=check_draft_form(draft_form),
     )
+
+
+def check_draft_form(form: DraftForm | None) -> DraftForm | None:
+    """Refuse a draft form whose conversation no chat template can take."""
+    if form is None:
+        return None
+    if not isinstance(form, DraftForm):
+        raise InvalidRequestError(f"draft_form is {_short(form)}.", "Give a DraftForm, or None.")
+    return DraftForm(check_messages(form.messages), check_tools(form.tools), form.rewrite)
 
 
 def check_messages(messages: Sequence[Message]) -> tuple[Message, ...]:

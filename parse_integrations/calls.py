@@ -6,18 +6,20 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from parse_engine import Event, Generation, TextDelta
+from parse_engine import DraftForm, Event, Generation, TextDelta
 from parse_engine.request import check_messages, check_tools
 from parse_integrations.errors import AnswerTimeoutError
 from parse_integrations.messages import Conversation, Message, as_text, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
 from parse_integrations.tool_formats import Tool, ToolFormat, tool_name
-from parse_integrations.tools import CallReader, ToolCall, check_choice
+from parse_integrations.tools import CallReader, ToolCall, check_choice, rewrite_calls
 
 if TYPE_CHECKING:
     from parse_engine import Engine
+    from parse_engine.backends.model import Model
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,10 @@ def ask(
     schema = response_schema(response_format)
     if schema is not None and schema != {"type": "object"}:
         messages = [ask_for(schema), *messages]
+    alone = (options.get("mode") or engine.config.mode) == "draft"
+    writer = engine.draft if alone and engine.draft is not None else engine.target
     if write is None:
-        fitted = fit(engine, messages, offered, tool_format)
+        fitted = fit(writer, messages, offered, tool_format)
     else:
         form = tool_format or ToolFormat()
         fitted = Conversation(as_text(messages, offered, form), (), form)
@@ -179,7 +183,18 @@ def ask(
     if fitted.tools:
         wanted["tools"] = fitted.tools
     if grammar is not None:
-        grammar.processors(engine.target, 0)  # says what is wrong before any model runs
+        grammar.processors(writer, 0)  # says what is wrong before any model runs
         wanted["logits_processors"] = grammar.processors
+    alike = engine.draft is not None and _same_template(engine.draft, engine.target)
+    if engine.draft is not None and writer is engine.target and (write is None or not alike):
+        drafted = fit(engine.draft, messages, offered, tool_format if alike else None)
+        rewrite = None
+        if offered and grammar is None and drafted.tool_format != fitted.tool_format:
+            rewrite = partial(rewrite_calls, offered, drafted.tool_format, fitted.tool_format)
+        wanted["draft_form"] = DraftForm(drafted.messages, drafted.tools, rewrite)
     reader = CallReader(fitted.tool_format, offered) if offered else None
     return Asked(engine, fitted.messages, wanted, reader, timeout, several)
+
+
+def _same_template(one: Model, other: Model) -> bool:
+    return bool(one.tokenizer.chat_template == other.tokenizer.chat_template)

@@ -1,4 +1,4 @@
-"""Conversations, in the form that the chat templates of draft and target can take."""
+"""Conversations, in the form that a model's chat template can take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from parse_integrations.tool_formats import (
 )
 
 if TYPE_CHECKING:
-    from parse_engine import Engine
+    from parse_engine.backends.model import Model
 
 Message = dict[str, Any]
 
@@ -73,7 +73,7 @@ def merge(messages: Iterable[Message]) -> list[Message]:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation that the target's template carries whole.
+    """A conversation that a model's template carries whole.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Conversation:
     tools : tuple of dict
         Tools that the template itself writes into the prompt.
     tool_format : ToolFormat
-        How the target writes calls.
+        How the model writes calls.
     """
 
     messages: list[Message]
@@ -91,39 +91,34 @@ class Conversation:
 
 
 def fit(
-    engine: Engine,
+    model: Model,
     messages: Sequence[Message],
     tools: Sequence[Tool] = (),
     tool_format: ToolFormat | None = None,
 ) -> Conversation:
-    """Bring a conversation into a form that the templates take and that loses nothing.
+    """Bring a conversation into a form that a model's template takes and that loses nothing.
 
     Tried in this order: as it is, all system messages first, system messages in the user's; ids of
     calls shortened, as Mistral's templates want them, and calls one by one, as Llama's do; at last
-    tools, calls and results as plain text, for templates that know nothing of tools. The first form
-    that both models take is used, or else the first that the target takes.
+    tools, calls and results as plain text, for templates that know nothing of tools.
 
     Parameters
     ----------
-    engine : Engine
-        Whose chat templates are meant.
+    model : Model
+        Whose chat template is meant.
     messages : sequence of dict
         Role and content, a text; assistants may have ``tool_calls``, tools a ``tool_call_id``.
     tools : sequence of dict
         JSON schemas as chat templates take them.
     tool_format : ToolFormat, optional
-        How the target writes calls. Unset: read off its template.
+        How the model writes calls. Unset: read off its template.
     """
-    native = tool_format or format_of(engine.target.tokenizer, tools)
-    best: Conversation | None = None
+    native = tool_format or format_of(model.tokenizer, tools)
     candidates = list(_candidates(merge(messages), tuple(tools), native, tool_format))
     for candidate in candidates:
-        if not _carries(_render(engine.target, candidate), candidate):
-            continue
-        if engine.draft is None or _render(engine.draft, candidate) is not None:
+        if _carries(_render(model, candidate), candidate):
             return candidate
-        best = best or candidate
-    return best or candidates[0]  # that no template takes: the engine says what is wrong
+    return candidates[0]  # which the template does not take: the engine says what is wrong
 
 
 def _candidates(
@@ -150,14 +145,12 @@ def _candidates(
                 yield Conversation(change(place(given)), offered, form)
 
 
-def _render(model: Any, candidate: Conversation) -> str | None:
+def _render(model: Model, candidate: Conversation) -> str | None:
     """Return the prompt that a model's template makes; None if it refuses the messages."""
     try:
-        text = model.render(candidate.messages, candidate.tools).text
+        return model.render(candidate.messages, candidate.tools).text
     except InvalidRequestError:
         return None
-    assert isinstance(text, str)
-    return text
 
 
 def _carries(prompt: str | None, candidate: Conversation) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from parse_engine import InvalidRequestError
-from parse_integrations.tool_formats import BARE, CALLS, Tool, ToolFormat, tool_name
+from parse_integrations.tool_formats import BARE, CALLS, Tool, ToolFormat, tool_name, write_calls
 
 
 def check_choice(choice: Any, tools: Sequence[Tool]) -> str:
@@ -134,6 +134,39 @@ class CallReader:
             known = name if isinstance(name, str) else None
             calls.append(ToolCall(f"call_{uuid4().hex}", known, arguments, raw))
         return calls
+
+
+def rewrite_calls(
+    tools: Sequence[Tool], given: ToolFormat, wanted: ToolFormat, answer: str, ended: bool
+) -> str:
+    """Write the calls in an answer as another family of models does.
+
+    Parameters
+    ----------
+    tools : sequence of dict
+        What can be called.
+    given, wanted : ToolFormat
+        How the calls are written, and how they are to be.
+    answer : str
+        The text with calls in it.
+    ended : bool
+        Whether it is whole; of one that was cut off, a half call is dropped.
+    """
+    reader = CallReader(given, tools)
+    parts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for piece in (*reader.feed(answer), *reader.finish(ended=ended)):
+        if isinstance(piece, str):
+            parts.append(piece)
+        elif piece.arguments is not None:
+            calls.append({"function": {"name": piece.name, "arguments": piece.arguments}})
+        elif ended:
+            parts.append(piece.raw)
+    said = "".join(parts)
+    if not calls:
+        return answer if ended else said
+    # families that speak before they call do it on lines of their own
+    return "\n".join(text for text in (said.strip(), write_calls(wanted, calls)) if text)
 
 
 def _found_calls(value: Any) -> list[tuple[Any, Any]]:

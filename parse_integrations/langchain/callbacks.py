@@ -14,9 +14,15 @@ from langchain_core.callbacks import (
     BaseCallbackHandler,
     CallbackManagerForLLMRun,
 )
-from langchain_core.callbacks.manager import ahandle_event, handle_event
+from langchain_core.callbacks.manager import (
+    adispatch_custom_event,
+    ahandle_event,
+    dispatch_custom_event,
+    handle_event,
+)
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
+from langchain_core.runnables.config import ensure_config, get_callback_manager_for_config
 from langchain_core.tracers.context import register_configure_hook
 
 from parse_engine import Verified
@@ -203,10 +209,23 @@ def _data(event: Verified) -> dict[str, Any]:
     }
 
 
+def _inside_a_chain() -> bool:
+    return get_callback_manager_for_config(ensure_config()).parent_run_id is not None
+
+
 def announce(event: Any, run_manager: CallbackManagerForLLMRun | None) -> None:
-    """Hand the verdicts on a draft to handlers that listen to custom events."""
-    # Not dispatch_custom_event, which fails where there is no chain around the model.
-    if isinstance(event, Verified) and run_manager is not None:
+    """Hand the verdicts on a draft to handlers that listen to custom events.
+
+    LangChain gives a stream no run manager: the event is then one of the chain around the model,
+    if there is one.
+    """
+    if not isinstance(event, Verified):
+        return
+    if run_manager is None:
+        if _inside_a_chain():
+            dispatch_custom_event(VERDICTS_EVENT, _data(event))
+    else:
+        # not dispatch_custom_event, which fails where there is no chain around the model
         handle_event(
             run_manager.handlers,
             "on_custom_event",
@@ -218,8 +237,13 @@ def announce(event: Any, run_manager: CallbackManagerForLLMRun | None) -> None:
 
 
 async def aannounce(event: Any, run_manager: AsyncCallbackManagerForLLMRun | None) -> None:
-    """Hand the verdicts on a draft to handlers that listen to custom events."""
-    if isinstance(event, Verified) and run_manager is not None:
+    """Hand the verdicts on a draft to handlers that listen to custom events; see ``announce``."""
+    if not isinstance(event, Verified):
+        return
+    if run_manager is None:
+        if _inside_a_chain():
+            await adispatch_custom_event(VERDICTS_EVENT, _data(event))
+    else:
         await ahandle_event(
             run_manager.handlers,
             "on_custom_event",

@@ -228,5 +228,5 @@ class ChatParse(ParseSettings):
         with langchain_errors():
             engine = self._engine()
             form = check_format(self.tool_format)
-            fitted = fit(engine, to_dicts(messages), offered, form)
+            fitted = fit(engine.target, to_dicts(messages), offered, form)
             return len(engine.target.render(fitted.messages, fitted.tools).ids)

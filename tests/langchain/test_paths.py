@@ -10,6 +10,8 @@ import pytest
 import torch
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
 
 from parse_engine import Engine
 from parse_integrations.langchain import ChatParse
@@ -200,6 +202,20 @@ def test_verdicts_reach_those_who_listen_without_a_chain_around() -> None:
     listeners: list[Any] = [Verdicts(), AsyncVerdicts()]
     asyncio.run(llm.ainvoke("Hi", config={"callbacks": listeners}))
     assert [listener.data for listener in listeners] == [[data], [data]]
+
+
+async def test_verdicts_of_a_stream_are_an_event_of_the_chain_around_it() -> None:
+    prompt = ChatPromptTemplate.from_messages([("user", "{question}")])
+    chain = prompt | saying(LINES) | StrOutputParser()
+    handler, other = Verdicts(), AsyncVerdicts()
+    assert "".join(chain.stream({"question": "Hi"}, {"callbacks": [handler]})) == LINES
+    async for _ in chain.astream({"question": "Hi"}, {"callbacks": [other]}):
+        pass
+    assert len(handler.data) == 1
+    assert other.data == handler.data
+    events = [e async for e in chain.astream_events({"question": "Hi"}, version="v2")]
+    assert [e["data"] for e in events if e["event"] == "on_custom_event"] == handler.data
+    assert "".join(c.text for c in saying(LINES).stream("Hi")) == LINES  # nobody to tell
 
 
 def test_closing_a_stream_stops_the_models() -> None:

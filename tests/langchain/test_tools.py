@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import Any, Literal, TypedDict
 
 import pytest
 from langchain_core.tools import tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel
 
 from parse_engine import Engine, ParseConfig
 from parse_engine import errors as parse
+from parse_engine.backends.model import Model
 from parse_integrations.langchain import ChatParse, ToolFormat
 from parse_integrations.tool_formats import FORMATS, format_of
-from parse_integrations.tools import CallReader
+from parse_integrations.tools import CallReader, rewrite_calls
 from tests.langchain.llms import LINES, replying, saying, undecided
-from tests.scripted import scripted
+from tests.scripted import scripted, with_tokenizer
 from tests.tiny_models import tiny_model
 
 Level = Literal["low", "high"]
@@ -82,6 +85,62 @@ def test_draft_and_target_of_different_families_agree_on_a_forced_call() -> None
     answer = llm.bind_tools(TOOLS, tool_choice="pick").invoke("Hi")
     assert answer.tool_calls[0]["name"] == "pick"
     assert answer.response_metadata["parse_accepted_fraction"] == 1.0
+
+
+HERMES_CALL = """<tool_call>
+{"name": "pick", "arguments": {"level": "low", "size": 1}}
+</tool_call>"""
+LLAMA_CALL = '{"name": "pick", "parameters": {"level": "low", "size": 1}}'
+CALL_OF = {
+    "qwen2.5": HERMES_CALL,
+    "llama3": LLAMA_CALL,
+    "mistral_v7": '[TOOL_CALLS][{"name": "pick", "arguments": {"level": "low", "size": 1}}]',
+    "smollm2": HERMES_CALL,  # its template knows no tools: it is told in words
+}
+SHOWN = {"llama3": '"parameters"', "mistral_v7": "[TOOL_CALLS]"}
+
+
+def told_of_tools(template: str) -> Model:
+    """Return a tiny model whose template shows tools, and how its family calls them."""
+    model = tiny_model(template=template)
+    if template not in SHOWN:
+        return model
+    tokenizer = deepcopy(model.tokenizer)
+    shown = f"{{% if tools %}}{{{{ tools | tojson }}}}{SHOWN[template]}{{% endif %}}"
+    tokenizer.chat_template = f"{tokenizer.chat_template}{shown}"
+    return with_tokenizer(model, tokenizer)
+
+
+@pytest.mark.parametrize("target", sorted(CALL_OF))
+@pytest.mark.parametrize("draft", sorted(CALL_OF))
+def test_calls_of_a_draft_of_another_family_are_written_in_the_targets_form(
+    draft: str, target: str
+) -> None:
+    judge = told_of_tools(target)
+    writer = scripted(told_of_tools(draft), CALL_OF[draft])
+    llm = ChatParse(engine=Engine(judge, writer), threshold=0.0, max_tokens=200)
+    answer = llm.bind_tools(TOOLS).invoke("Hi")
+    (call,) = answer.tool_calls
+    assert (call["name"], call["args"]) == ("pick", {"level": "low", "size": 1})
+    assert answer.text == ""
+    assert answer.response_metadata["parse_accepted_fraction"] == 1.0
+    assert "stay" in writer.tokenizer.decode(writer.seen[0]["ids"])  # it was told of the tools
+    alone = llm.bind_tools(TOOLS).invoke("Hi", mode="draft")
+    assert [each["args"] for each in alone.tool_calls] == [call["args"]]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_only_whole_calls_are_rewritten(ended: bool) -> None:
+    tools = [convert_to_openai_tool(each) for each in TOOLS]
+    half = '<tool_call>\n{"name": "pick", "argu'
+    whole = HERMES_CALL
+    hermes, llama = FORMATS["hermes"], FORMATS["llama3_json"]
+    assert rewrite_calls(tools, hermes, llama, f"Well.\n{half}", ended) == (
+        f"Well.\n{half}" if ended else "Well."
+    )
+    rewritten = rewrite_calls(tools, hermes, llama, f"{whole}\n{half}", False)
+    assert rewritten == LLAMA_CALL
+    assert rewrite_calls(tools, hermes, llama, "No call.", ended) == "No call."
 
 
 def test_choice_none_offers_nothing() -> None:

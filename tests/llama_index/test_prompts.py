@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from parse_engine import Engine, ParseConfig
 from parse_engine import errors as parse
+from parse_integrations.llama_index import ParseLLM
 from tests.engines import undecided as undecided_engine
 from tests.llama_index.llms import replying, undecided
 from tests.scripted import scripted
@@ -50,10 +51,11 @@ def test_a_formatted_prompt_gives_what_the_template_would_have() -> None:
 def test_a_draft_model_of_another_family_gets_its_own_template() -> None:
     target = tiny_model(template="qwen2.5")
     draft = scripted(tiny_model(template="llama3", seed=1), "Yes.")
-    engine = Engine(target, draft, ParseConfig(threshold=0.0))
-    engine.generate([{"role": "user", "content": "Hi"}], prompt="<|im_start|>raw")
+    llm = ParseLLM(engine=Engine(target, draft, ParseConfig(threshold=0.0)))
+    llm.messages_to_prompt = shout
+    assert llm.chat(HI).message.content == "Yes."
     (seen,) = draft.seen
-    assert "raw" not in draft.tokenizer.decode(list(seen["ids"]))
+    assert "[user]" not in draft.tokenizer.decode(list(seen["ids"]))
 
 
 @pytest.mark.parametrize("prompt", ["", 5, "\ud800"])
