@@ -192,8 +192,7 @@ async def test_function_agent(llm: ParseLLM, direct: bool, streaming: bool) -> N
     with parse_stats() as stats:
         output = await agent.run("What is the weather in Paris?", max_iterations=3)
     first = output.tool_calls[0]
-    assert first.tool_name == "get_weather"
-    assert str(first.tool_output) == "It is raining in Paris."
+    assert (first.tool_name, first.tool_kwargs) == ("get_weather", {"city": "Paris"})
     if direct:
         assert str(output) == "It is raining in Paris."
     check(stats, 1 if direct else len(stats.calls))
