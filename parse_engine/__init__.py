@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from parse_engine.config import ParseConfig
 from parse_engine.errors import (
     CallCancelledError,
+    CallTimeoutError,
     ContextOverflowError,
     DemoDownloadError,
     FallbackWarning,
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CallCancelledError",
     "CallStats",
+    "CallTimeoutError",
     "ContextOverflowError",
     "DemoDownloadError",
     "DraftForm",

@@ -22,6 +22,7 @@ class CallOptions(TypedDict, total=False):
     gets a Model and the number of tokens before its answer, and returns new logits processors, each
     called with all token ids so far, accepted ones among them, and the scores of the next token.
     ``draft_form`` is the conversation as the draft model wants it, where the two models differ.
+    ``timeout`` is in seconds: a call that takes longer raises CallTimeoutError.
     The others are fields of ParseConfig and hold for this call only.
     """
 
@@ -35,6 +36,7 @@ class CallOptions(TypedDict, total=False):
     logits_processors: LogitsProcessors | None
     prompt: str | None
     draft_form: DraftForm | None
+    timeout: float | None
     threshold: float | None
     accept_rule: AcceptRule | None
     cut_at: CutRule | int | None
@@ -48,7 +50,7 @@ class CallOptions(TypedDict, total=False):
 
 WRITING = (
     *("tools", "max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop"),
-    *("logits_processors", "prompt", "draft_form"),
+    *("logits_processors", "prompt", "draft_form", "timeout"),
 )
 WORDING = ("labels", "brief", "question")
 

@@ -59,6 +59,7 @@ class Request:
     logits_processors: LogitsProcessors | None = None
     prompt: str | None = None
     draft_form: DraftForm | None = None
+    timeout: float | None = None
 
     def for_draft(self) -> DraftForm:
         """Return what the draft model is asked."""
@@ -91,6 +92,7 @@ def check_request(
     logits_processors: LogitsProcessors | None = None,
     prompt: str | None = None,
     draft_form: DraftForm | None = None,
+    timeout: float | None = None,
 ) -> Request:
     """Check the arguments of a call and fill what is unset from the target's generation config.
 
@@ -111,7 +113,15 @@ def check_request(
         logits_processors=check_processors(logits_processors),
         prompt=check_prompt(prompt, tools),
         draft_form=check_draft_form(draft_form),
+        timeout=check_timeout(timeout),
     )
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """Refuse what is no number of seconds above 0."""
+    if timeout is not None and not (is_number(timeout) and timeout > 0):
+        raise InvalidRequestError(f"timeout is {timeout!r}.", "Give seconds above 0.")
+    return timeout
 
 
 def check_draft_form(form: DraftForm | None) -> DraftForm | None:

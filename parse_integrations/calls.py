@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import aclosing, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import DraftForm, Event, Generation, TextDelta
 from parse_engine.request import check_messages, check_tools
-from parse_integrations.errors import AnswerTimeoutError
 from parse_integrations.messages import Conversation, Message, as_text, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
 from parse_integrations.tool_formats import Tool, ToolFormat, tool_name
@@ -46,8 +43,6 @@ class Asked:
         What the engine is asked.
     reader : CallReader or None
         Reads tool calls out of the answer; None where none were offered.
-    timeout : float or None
-        Seconds after which the models are stopped.
     several : bool
         Whether more than one tool call is wanted.
     """
@@ -56,30 +51,15 @@ class Asked:
     messages: list[Message]
     options: dict[str, Any]
     reader: CallReader | None
-    timeout: float | None = None
     several: bool = True
 
     def stream(self) -> Generator[Event, None, None]:
         """Answer and yield the engine's events; checked, and its context taken, at once."""
-        return self._in_time(self.engine.stream(self.messages, **self.options))
-
-    def _in_time(self, running: Generator[Event, None, None]) -> Generator[Event, None, None]:
-        clock = _Deadline(self.timeout)
-        with closing(running) as events:
-            for event in events:
-                clock.check()
-                yield event
+        return self.engine.stream(self.messages, **self.options)
 
     def astream(self) -> AsyncGenerator[Event, None]:
         """Answer and yield the engine's events without blocking the event loop."""
-        return self._ain_time(self.engine.astream(self.messages, **self.options))
-
-    async def _ain_time(self, running: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-        clock = _Deadline(self.timeout)
-        async with aclosing(running) as events:
-            async for event in events:
-                clock.check()
-                yield event
+        return self.engine.astream(self.messages, **self.options)
 
     def pieces(self, event: Event) -> Sequence[Piece]:
         """Return what an event of the engine's stream says to the caller."""
@@ -91,19 +71,6 @@ class Asked:
             ended = event.finish_reason == "stop"
             return [*(self.reader.finish(ended=ended) if self.reader else ()), event]
         return []
-
-
-class _Deadline:
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
-        self._ends = float("inf") if seconds is None else time.monotonic() + seconds
-
-    def check(self) -> None:
-        if time.monotonic() > self._ends:
-            raise AnswerTimeoutError(
-                f"The answer was not finished in {self._seconds} seconds.",
-                "Give a longer timeout, or fewer max_tokens.",
-            )
 
 
 def finish_reason(answer: Generation, *, called: bool) -> str:
@@ -121,7 +88,6 @@ def ask(
     parallel_tool_calls: bool | None = None,
     response_format: Any = None,
     tool_format: ToolFormat | None = None,
-    timeout: float | None = None,
     write: Callable[[Sequence[Message]], str] | None = None,
 ) -> Asked:
     """Make a call ready: the conversation fitted to the templates, the grammar, the reader.
@@ -144,8 +110,6 @@ def ask(
         The JSON that the answer must be; enforced.
     tool_format : ToolFormat, optional
         How the target writes calls. Unset: read off its template.
-    timeout : float, optional
-        Seconds after which the models are stopped.
     write : callable, optional
         Writes the prompt, instead of the chat templates, from messages that have only a text each.
 
@@ -193,7 +157,7 @@ def ask(
             rewrite = partial(rewrite_calls, offered, drafted.tool_format, fitted.tool_format)
         wanted["draft_form"] = DraftForm(drafted.messages, drafted.tools, rewrite)
     reader = CallReader(fitted.tool_format, offered) if offered else None
-    return Asked(engine, fitted.messages, wanted, reader, timeout, several)
+    return Asked(engine, fitted.messages, wanted, reader, several)
 
 
 def _same_template(one: Model, other: Model) -> bool:

@@ -5,9 +5,5 @@ from __future__ import annotations
 from parse_engine import ParseError
 
 
-class AnswerTimeoutError(ParseError, TimeoutError):
-    """The answer was not finished in time; the models were stopped."""
-
-
 class AnswerError(ParseError, ValueError):
     """The answer is not what was asked for: no object of the schema, or no tool call."""

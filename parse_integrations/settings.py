@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from parse_engine import InvalidRequestError, ParseConfig
 from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, VerifyOrder, check_count
 from parse_engine.options import WORDING
-from parse_engine.request import check_sampling, check_stop
+from parse_engine.request import check_sampling, check_stop, check_timeout
 from parse_integrations.calls import Asked, ask
 from parse_integrations.engines import loaded, release
 from parse_integrations.messages import Message
@@ -113,8 +113,7 @@ class PairSettings(BaseModel):
         check_format(self.tool_format)
         if self.max_tokens is not None:
             check_count("max_tokens", self.max_tokens)
-        if self.timeout is not None and not self.timeout > 0:
-            raise InvalidRequestError(f"timeout is {self.timeout!r}.", "Give seconds above 0.")
+        check_timeout(self.timeout)
         return self
 
     def _set(self, names: Sequence[str]) -> dict[str, Any]:
@@ -178,13 +177,11 @@ class PairSettings(BaseModel):
         if self.engine is None:
             options.setdefault("mode", "parse")
         options["max_new_tokens"] = kwargs.pop("max_tokens", self.max_tokens)
-        timeout = kwargs.pop("timeout", self.timeout)
+        options["timeout"] = kwargs.pop("timeout", self.timeout)
         calling = {name: kwargs.pop(name, None) for name in CALLING}
         form = check_format(kwargs.pop("tool_format", self.tool_format))
         options.update(kwargs)  # the engine refuses what it does not know
-        return ask(
-            engine, messages, options, timeout=timeout, tool_format=form, write=write, **calling
-        )
+        return ask(engine, messages, options, tool_format=form, write=write, **calling)
 
     def __getstate__(self) -> dict[Any, Any]:
         if self.engine is not None:

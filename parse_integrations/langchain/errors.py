@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from langchain_core import exceptions as langchain
 
 from parse_engine import errors as parse
-from parse_integrations.errors import AnswerTimeoutError
 
 
 class ChatInvalidRequestError(parse.InvalidRequestError, langchain.ModelInvalidRequestError):
@@ -27,7 +26,7 @@ class ChatUnsupportedModelError(parse.UnsupportedModelError, langchain.ModelInva
     """A model that cannot be served correctly; the message says why."""
 
 
-class ChatTimeoutError(AnswerTimeoutError, langchain.ModelTimeoutError):
+class ChatTimeoutError(parse.CallTimeoutError, langchain.ModelTimeoutError):
     """The answer was not finished in time; the models were stopped."""
 
 
@@ -36,7 +35,7 @@ FAMILY: dict[type[parse.ParseError], type[parse.ParseError]] = {
     parse.ContextOverflowError: ChatContextOverflowError,
     parse.ModelNotFoundError: ChatModelNotFoundError,
     parse.UnsupportedModelError: ChatUnsupportedModelError,
-    AnswerTimeoutError: ChatTimeoutError,
+    parse.CallTimeoutError: ChatTimeoutError,
 }
 
 

@@ -10,7 +10,8 @@ except ImportError as error:
         "pip install 'parse-llm[llama-index]'"
     ) from error
 
-from parse_integrations.errors import AnswerError, AnswerTimeoutError
+from parse_engine import CallTimeoutError
+from parse_integrations.errors import AnswerError
 from parse_integrations.llama_index.events import ParseVerificationEvent
 from parse_integrations.llama_index.llm import ParseLLM
 from parse_integrations.llama_index.settings import ParseMetadata
@@ -18,7 +19,7 @@ from parse_integrations.tool_formats import ToolFormat
 
 __all__ = [
     "AnswerError",
-    "AnswerTimeoutError",
+    "CallTimeoutError",
     "ParseLLM",
     "ParseMetadata",
     "ParseVerificationEvent",

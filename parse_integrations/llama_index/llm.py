@@ -70,7 +70,7 @@ class ParseLLM(StructuredParse):
     stop : list of str, optional
         Texts that end an answer; a ReActAgent wants ``["\nObservation:"]``.
     timeout : float, optional
-        Seconds after which the models are stopped and an AnswerTimeoutError is raised.
+        Seconds after which the models are stopped and a CallTimeoutError is raised.
     tool_format : str or ToolFormat, optional
         How the target writes tool calls: ``hermes``, ``llama3_json``, ``mistral``, or your own.
         Unset, read off its chat template.

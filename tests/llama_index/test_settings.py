@@ -26,7 +26,7 @@ from parse_engine import errors as parse
 from parse_engine.backends.source import LoadOptions
 from parse_engine.options import WORDING
 from parse_integrations import engines
-from parse_integrations.llama_index import AnswerTimeoutError, ParseLLM, ParseMetadata, ToolFormat
+from parse_integrations.llama_index import CallTimeoutError, ParseLLM, ParseMetadata, ToolFormat
 from parse_integrations.settings import ALGORITHM, LOADING
 from tests.llama_index.llms import LINES, saying, undecided
 from tests.tiny_folders import save_tiny
@@ -245,7 +245,7 @@ def test_pickling_takes_nothing_off_the_model(llm: ParseLLM) -> None:
 
 async def test_timeout_stops_the_models() -> None:
     llm = undecided(max_tokens=4000, timeout=1e-6)
-    with pytest.raises(AnswerTimeoutError, match="not finished") as caught:
+    with pytest.raises(CallTimeoutError, match="not finished") as caught:
         llm.complete("Hi")
     assert isinstance(caught.value, parse.ParseError)
     with pytest.raises(TimeoutError):
