@@ -159,8 +159,7 @@ class Engine:
             tools, max_new_tokens, temperature, top_p, top_k, seed, stop: unset, they are those of
             the target's generation config; logits_processors, which see what was accepted; prompt,
             one that is formatted already; draft_form, where the draft model is asked otherwise;
-            timeout, in seconds; and any field of ParseConfig but the judge's wording, for this
-            call only.
+            timeout, in seconds; any field of ParseConfig but the judge's wording, for this call.
 
         Raises
         ------
