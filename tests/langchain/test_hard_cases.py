@@ -42,7 +42,7 @@ class Levels(RootModel[list[Literal["a", "b"]]]):
 
 
 def random_llm(**settings: Any) -> ChatParse:
-    return undecided(1.0, temperature=1.0, seed=3, **{"max_tokens": 300, **settings})
+    return undecided(1.0, temperature=1.0, **{"max_tokens": 300, "seed": 3, **settings})
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,11 @@ def test_schemas_of_answers_that_are_no_objects_are_enforced(schema: dict[str, A
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
 @pytest.mark.parametrize("strict", [None, True])
 def test_schemas_that_refer_to_themselves_are_enforced(method: Any, strict: bool | None) -> None:
-    llm = random_llm().with_structured_output(
-        Folder, method=method, strict=strict, include_raw=True
-    )
-    answers = [llm.invoke(ASK, seed=seed) for seed in range(6)]
+    asked: dict[str, Any] = {"method": method, "strict": strict, "include_raw": True}
+    answers = [
+        random_llm(seed=seed).with_structured_output(Folder, **asked).invoke(ASK)
+        for seed in range(6)
+    ]
     assert any(isinstance(answer["parsed"], Folder) for answer in answers)
     for answer in answers:  # random models go deep
         assert answer["parsed"] or "Give more max_tokens" in str(answer["parsing_error"])
