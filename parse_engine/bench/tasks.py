@@ -28,9 +28,10 @@ from parse_engine.request import check_messages
 from parse_engine.types import Message
 
 FORMS = ("gsm8k", "humaneval", "spec-bench")
+# Small models that are told of the form of the answer first give nothing but the answer.
 ASK_MATHS = (
-    "Solve this problem step by step. Write the final answer, a number and nothing else, on a last "
-    "line that starts with ####."
+    "Think step by step and show each calculation. Then write the final answer as a number on a "
+    "last line that starts with ####."
 )
 HINT = "python -m parse_engine bench run --help describes the forms of files."
 
@@ -197,7 +198,7 @@ def _ask(text: str) -> tuple[Message, ...]:
 
 def _maths(line: dict[str, Any], number: str) -> Item:
     check = checks.number(line["answer"])
-    return Item(number, _ask(f"{ASK_MATHS}\n\n{line['question']}"), check, steps=True)
+    return Item(number, _ask(f"{line['question']}\n\n{ASK_MATHS}"), check, steps=True)
 
 
 def _code(line: dict[str, Any], number: str) -> Item:  # noqa: ARG001 - one signature for all forms
