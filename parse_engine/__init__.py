@@ -13,6 +13,7 @@ from parse_engine.config import ParseConfig
 from parse_engine.errors import (
     CalibrationError,
     CallCancelledError,
+    CallTimeoutError,
     ContextOverflowError,
     DemoDownloadError,
     FallbackWarning,
@@ -22,9 +23,9 @@ from parse_engine.errors import (
     UnsupportedModelError,
     VerificationError,
 )
-from parse_engine.request import DraftForm
 from parse_engine.stats import CallStats, StatsCollector, parse_stats
 from parse_engine.types import (
+    DraftForm,
     DraftProgress,
     Event,
     Generation,
@@ -44,6 +45,7 @@ __all__ = [
     "CalibrationError",
     "CallCancelledError",
     "CallStats",
+    "CallTimeoutError",
     "ContextOverflowError",
     "DemoDownloadError",
     "DraftForm",

@@ -98,8 +98,7 @@ def prepare(
             'Give draft=... when you load the engine, or mode="target".',
         )
     writer = draft if config.mode == "draft" and draft is not None else target
-    asked = request if writer is target else request.for_draft()
-    prompt = writer.render(asked.messages, asked.tools)
+    prompt = request.render(writer, drafts=writer is not target)
     room = writer.context_window - len(prompt.ids)
     if room < 1:
         raise ContextOverflowError(

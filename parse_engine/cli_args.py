@@ -125,7 +125,7 @@ def add_settings(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group.add_argument("--max-prefixes", type=count, metavar="N", help="most prefixes to judge")
     group.add_argument("--layout", dest="judge_layout", choices=get_args(JudgeLayout))
     group.add_argument(
-        "--verify-order", choices=get_args(VerifyOrder), help="compare judges all, to show all"
+        "--verify-order", choices=get_args(VerifyOrder), help="in compare: all, to show all"
     )
     group.add_argument("--accept-rule", choices=get_args(AcceptRule))
     return group

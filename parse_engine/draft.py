@@ -46,8 +46,8 @@ def write_draft(
     Draft
         Up to the first stop string and without end-of-turn token; may be empty.
     """
-    form = request.for_draft()
-    prompt = model.render(form.messages, form.tools)
+    prompt = request.render(model, drafts=True)
+    rewrite = request.for_draft().rewrite
     room = model.context_window - len(prompt.ids)
     if room < 1:
         raise ContextOverflowError(
@@ -75,7 +75,7 @@ def write_draft(
     )
     ended = answer.stopped or ids[-1] in eos_ids
     ids = tuple(token for token in ids if token not in eos_ids)
-    alike = form.rewrite is None and thinks_alike(model, prompt, target, target_prompt)
+    alike = rewrite is None and thinks_alike(model, prompt, target, target_prompt)
     if alike and same_tokenizer and not answer.stopped:
         return make_draft(target, ids, limit, complete=ended)
     builder.finish()
@@ -83,9 +83,7 @@ def write_draft(
     if alike:
         ids = encode_plain(target.tokenizer, text)
     else:
-        ids, ended = translate(
-            text, model, prompt, target, target_prompt, form.rewrite, ended=ended
-        )
+        ids, ended = translate(text, model, prompt, target, target_prompt, rewrite, ended=ended)
     return make_draft(target, ids, limit, complete=ended)
 
 

@@ -51,7 +51,7 @@ from parse_engine.types import (
 )
 from parse_engine.verdicts import check_finite
 from parse_engine.verify import Ability
-from parse_engine.worker import Emit, aiterate, iterate
+from parse_engine.worker import Emit, aanswer_of, aiterate, answer_of, iterate
 from parse_engine.writing import Writer
 
 
@@ -159,16 +159,21 @@ class Engine:
             Role and content, as chat templates take them.
         **options
             tools, max_new_tokens, temperature, top_p, top_k, seed, stop: unset, they are those of
-            the target's generation config; logits_processors, which see what was accepted;
-            draft_form, where the draft model is asked otherwise; and any field of ParseConfig but
-            the judge's wording, for this call only.
+            the target's generation config; logits_processors, which see what was accepted; prompt,
+            one that is formatted already; draft_form, where the draft model is asked otherwise;
+            timeout, in seconds; any field of ParseConfig but the judge's wording, for this call.
 
         Raises
         ------
         InvalidRequestError, ContextOverflowError
             Before any model runs.
+        CallTimeoutError
+            If there is a timeout, and the answer takes longer.
         """
-        return self._answer(self._prepare(messages, options), lambda _: None)
+        call = self._prepare(messages, options)
+        if call.request.timeout is None:
+            return self._answer(call, lambda _: None)
+        return answer_of(iterate(partial(self._answer, call), copy_context(), call.request.timeout))
 
     def stream(
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
@@ -178,23 +183,20 @@ class Engine:
         Closing the iterator stops the models within one token, or one pass of verification.
         """
         call = self._prepare(messages, options)
-        return iterate(partial(self._answer, call), copy_context())
+        return iterate(partial(self._answer, call), copy_context(), call.request.timeout)
 
     async def agenerate(
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
     ) -> Generation:
         """Answer a conversation without blocking the event loop; cancelling stops the models."""
-        async for event in self.astream(messages, **options):
-            if isinstance(event, Generation):
-                return event
-        raise AssertionError("a stream ends with its Generation")
+        return await aanswer_of(self.astream(messages, **options))
 
     def astream(
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
     ) -> AsyncGenerator[Event, None]:
         """Answer a conversation and yield what happens, without blocking the event loop."""
         call = self._prepare(messages, options)
-        return aiterate(partial(self._answer, call), copy_context())
+        return aiterate(partial(self._answer, call), copy_context(), call.request.timeout)
 
     def verify(
         self, messages: Sequence[Message], answer: str, **options: Unpack[CallOptions]
@@ -219,7 +221,6 @@ class Engine:
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
         call = prepare(messages, options, self.config, self.target, self.draft)
         if call.config.mode == "parse":
-            # raises where the target cannot judge, before any model runs
             check_calibration(call.config, self.target, self.draft, self.ability)
         return call
 
@@ -292,9 +293,8 @@ class Engine:
             check_finite(self.target, checked.verdicts)
         except VerificationError as error:
             return give_up(str(error), draft, checked)
-        verdicts = checked.verdicts
-        rule = call.config.acceptance
-        accepted = longest_valid_prefix(verdicts.verdict, rule.threshold, rule.accept_rule)
+        verdict, rule = checked.verdicts.verdict, call.config.acceptance
+        accepted = longest_valid_prefix(verdict, rule.threshold, rule.accept_rule)
         found = Speculation(draft, checked, accepted)
-        emit(Verified(verdicts, len(found.accepted_ids), len(draft.ids)))
+        emit(Verified(checked.verdicts, len(found.accepted_ids), len(draft.ids)))
         return found

@@ -62,5 +62,9 @@ class CallCancelledError(ParseError):
         super().__init__(problem, hint)
 
 
+class CallTimeoutError(ParseError, TimeoutError):
+    """The answer was not finished in time; the models stop."""
+
+
 class FallbackWarning(UserWarning):
     """A call was answered by the target alone although speculation was asked for."""

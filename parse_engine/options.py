@@ -17,7 +17,8 @@ from parse_engine.config import (
     VerifyOrder,
 )
 from parse_engine.errors import InvalidRequestError
-from parse_engine.request import DraftForm, LogitsProcessors
+from parse_engine.request import LogitsProcessors
+from parse_engine.types import DraftForm
 
 if TYPE_CHECKING:
     from parse_engine.calibration import Calibration
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 class CallOptions(TypedDict, total=False):
     """What every call takes beside the messages; None is the same as unset.
 
-    The first seven say how to write and default to the target's generation config.
+    ``tools`` to ``stop`` say how to write and default to the target's generation config.
+    ``prompt`` is the prompt as it stands, instead of what the chat template makes of the messages;
+    for a draft model of another family there is ``draft_form``.
     ``logits_processors`` restricts what may be written, by draft and target alike: a function that
     gets a Model and the number of tokens before its answer, and returns new logits processors, each
     called with all token ids so far, accepted ones among them, and the scores of the next token.
     ``draft_form`` is the conversation as the draft model wants it, where the two models differ.
+    ``timeout`` is in seconds: a call that takes longer raises CallTimeoutError.
     The others are fields of ParseConfig and hold for this call only.
     """
 
@@ -42,7 +46,9 @@ class CallOptions(TypedDict, total=False):
     seed: int | None
     stop: str | Sequence[str] | None
     logits_processors: LogitsProcessors | None
+    prompt: str | None
     draft_form: DraftForm | None
+    timeout: float | None
     verdict: VerdictRule | None
     threshold: float | None
     accept_rule: AcceptRule | None
@@ -58,7 +64,7 @@ class CallOptions(TypedDict, total=False):
 
 WRITING = (
     *("tools", "max_new_tokens", "temperature", "top_p", "top_k", "seed", "stop"),
-    *("logits_processors", "draft_form"),
+    *("logits_processors", "prompt", "draft_form", "timeout"),
 )
 WORDING = ("labels", "brief", "question")
 

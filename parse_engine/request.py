@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from parse_engine.config import check_count, is_number
 from parse_engine.errors import InvalidRequestError
-from parse_engine.types import Message
+from parse_engine.types import DraftForm, Message
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
-    from parse_engine.backends.model import Model
+    from parse_engine.backends.model import Model, Prompt
 
 # Makes what restricts the writing of one model in one call, given the model and the number of
 # tokens before the answer. Each is called as transformers' LogitsProcessor is: all token ids so far
 # and the scores of the next token, shapes [1, length] and [1, vocabulary]; returns scores.
 LogitsProcessors = Callable[["Model", int], Sequence[Callable[[Any, Any], Any]]]
-
-# Writes the tool calls of a draft as the target would, given the answer of the draft model and
-# whether it came to its end.
-RewriteCalls = Callable[[str, bool], str]
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 DEFAULT_MAX_NEW_TOKENS = 2048
@@ -52,26 +48,6 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class DraftForm:
-    """How the draft model is asked, where its family wants it otherwise than the target's.
-
-    Parameters
-    ----------
-    messages : sequence of dict
-        The same conversation, as the draft model's chat template takes it.
-    tools : sequence of dict
-        The tools that this template writes into the prompt.
-    rewrite : callable, optional
-        Takes the draft's answer and whether it came to its end; returns it with its tool calls as
-        the target writes them.
-    """
-
-    messages: Sequence[Message]
-    tools: Sequence[Mapping[str, Any]] = ()
-    rewrite: RewriteCalls | None = None
-
-
-@dataclass(frozen=True)
 class Request:
     """A checked call: the conversation and how to write the answer."""
 
@@ -81,11 +57,20 @@ class Request:
     sampling: Sampling
     stop: tuple[str, ...]
     logits_processors: LogitsProcessors | None = None
+    prompt: str | None = None
     draft_form: DraftForm | None = None
+    timeout: float | None = None
 
     def for_draft(self) -> DraftForm:
         """Return what the draft model is asked."""
         return self.draft_form or DraftForm(self.messages, self.tools)
+
+    def render(self, model: Model, *, drafts: bool) -> Prompt:
+        """Return what a model reads to draft or to answer: a prompt, or messages in its form."""
+        if self.prompt is not None and not (drafts and self.draft_form):
+            return model.take(self.prompt)
+        asked = self.for_draft() if drafts else self
+        return model.render(asked.messages, asked.tools)
 
     def processors(self, model: Model, start: int) -> list[Callable[[Any, Any], Any]]:
         """Return new processors for a model whose answer starts after ``start`` tokens."""
@@ -105,7 +90,9 @@ def check_request(
     seed: int | None,
     stop: str | Sequence[str] | None,
     logits_processors: LogitsProcessors | None = None,
+    prompt: str | None = None,
     draft_form: DraftForm | None = None,
+    timeout: float | None = None,
 ) -> Request:
     """Check the arguments of a call and fill what is unset from the target's generation config.
 
@@ -124,8 +111,17 @@ def check_request(
         sampling=check_sampling(defaults, temperature, top_p, top_k, seed),
         stop=check_stop(stop),
         logits_processors=check_processors(logits_processors),
+        prompt=check_prompt(prompt, tools),
         draft_form=check_draft_form(draft_form),
+        timeout=check_timeout(timeout),
     )
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """Refuse what is no number of seconds above 0."""
+    if timeout is not None and not (is_number(timeout) and timeout > 0):
+        raise InvalidRequestError(f"timeout is {timeout!r}.", "Give seconds above 0.")
+    return timeout
 
 
 def check_draft_form(form: DraftForm | None) -> DraftForm | None:
@@ -226,6 +222,20 @@ def check_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     if not isinstance(strings, Sequence) or not all(isinstance(s, str) and s for s in strings):
         raise InvalidRequestError(f"stop is {_short(stop)}.", "Give a list of non-empty strings.")
     return tuple(strings)
+
+
+def check_prompt(prompt: str | None, tools: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """Refuse a prompt that is no text, or that stands beside tools: only templates write them."""
+    if prompt is None:
+        return None
+    if not isinstance(prompt, str) or not prompt:
+        raise InvalidRequestError(f"prompt is {_short(prompt)}.", "Give a text.")
+    if tools:
+        raise InvalidRequestError(
+            "There are tools beside a prompt.", "Describe them in the prompt, or give messages."
+        )
+    check_text("prompt", prompt)
+    return prompt
 
 
 def check_processors(processors: LogitsProcessors | None) -> LogitsProcessors | None:

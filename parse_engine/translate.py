@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from parse_engine.backends.model import Model, Prompt
-    from parse_engine.request import RewriteCalls
+    from parse_engine.types import RewriteCalls
 
 
 def thinks_alike(draft: Model, draft_prompt: Prompt, target: Model, target_prompt: Prompt) -> bool:

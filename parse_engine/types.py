@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +12,9 @@ from parse_engine.stats import CallStats
 Message = dict[str, Any]
 FinishReason = Literal["stop", "length"]
 Source = Literal["accepted", "regenerated", "draft"]
+# Writes the tool calls of a draft as the target would, given the answer of the draft model and
+# whether it came to its end.
+RewriteCalls = Callable[[str, bool], str]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,26 @@ class Draft:
     text: str
     char_ends: tuple[int | None, ...]
     complete: bool
+
+
+@dataclass(frozen=True)
+class DraftForm:
+    """How the draft model is asked, where its family wants it otherwise than the target's.
+
+    Parameters
+    ----------
+    messages : sequence of dict
+        The same conversation, as the draft model's chat template takes it.
+    tools : sequence of dict
+        The tools that this template writes into the prompt.
+    rewrite : callable, optional
+        Takes the draft's answer and whether it came to its end; returns it with its tool calls as
+        the target writes them.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] = ()
+    rewrite: RewriteCalls | None = None
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import DraftForm, Event, Generation, TextDelta
-from parse_integrations.messages import Message, fit
+from parse_integrations.messages import Conversation, Message, as_text, check_conversation, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
 from parse_integrations.tool_formats import Tool, ToolFormat, tool_name
-from parse_integrations.tools import CallReader, ToolCall, check_choice, rewrite_calls
+from parse_integrations.tools import (
+    CallReader,
+    ToolCall,
+    check_choice,
+    check_offered,
+    rewrite_calls,
+)
 
 if TYPE_CHECKING:
     from parse_engine import Engine
@@ -30,7 +36,7 @@ Piece = str | Thought | ToolCall | Generation
 
 @dataclass(frozen=True)
 class Asked:
-    """A call that is ready: ``engine.stream(messages, **options)``, read by ``pieces``.
+    """A call that is ready: ``stream`` or ``astream`` run it, ``pieces`` reads the events.
 
     Parameters
     ----------
@@ -42,12 +48,23 @@ class Asked:
         What the engine is asked.
     reader : CallReader or None
         Reads tool calls out of the answer; None where none were offered.
+    several : bool
+        Whether more than one tool call is wanted.
     """
 
     engine: Engine
     messages: list[Message]
     options: dict[str, Any]
     reader: CallReader | None
+    several: bool = True
+
+    def stream(self) -> Generator[Event, None, None]:
+        """Answer and yield the engine's events; checked, and its context taken, at once."""
+        return self.engine.stream(self.messages, **self.options)
+
+    def astream(self) -> AsyncGenerator[Event, None]:
+        """Answer and yield the engine's events without blocking the event loop."""
+        return self.engine.astream(self.messages, **self.options)
 
     def pieces(self, event: Event) -> Sequence[Piece]:
         """Return what an event of the engine's stream says to the caller."""
@@ -61,6 +78,11 @@ class Asked:
         return []
 
 
+def finish_reason(answer: Generation, *, called: bool) -> str:
+    """Return why an answer ended, in the words of OpenAI: ``stop``, ``length``, ``tool_calls``."""
+    return "tool_calls" if called and answer.finish_reason == "stop" else answer.finish_reason
+
+
 def ask(
     engine: Engine,
     messages: Sequence[Message],
@@ -71,6 +93,7 @@ def ask(
     parallel_tool_calls: bool | None = None,
     response_format: Any = None,
     tool_format: ToolFormat | None = None,
+    write: Callable[[Sequence[Message]], str] | None = None,
 ) -> Asked:
     """Make a call ready: the conversation fitted to the templates, the grammar, the reader.
 
@@ -92,13 +115,16 @@ def ask(
         The JSON that the answer must be; enforced.
     tool_format : ToolFormat, optional
         How the target writes calls. Unset: read off its template.
+    write : callable, optional
+        Writes the prompt, instead of the chat templates, from messages that have only a text each.
 
     Raises
     ------
     InvalidRequestError
         If something is wrong; no model was run.
     """
-    offered = tuple(tools or ())
+    check_conversation(messages)
+    offered = check_offered(tools)
     choice = check_choice(tool_choice, offered)
     if choice == "none":
         offered = ()
@@ -107,29 +133,36 @@ def ask(
         messages = [ask_for(schema), *messages]
     alone = (options.get("mode") or engine.config.mode) == "draft"
     writer = engine.draft if alone and engine.draft is not None else engine.target
-    fitted = fit(writer, messages, offered, tool_format)
+    if write is None:
+        fitted = fit(writer, messages, offered, tool_format)
+    else:
+        form = tool_format or ToolFormat()
+        fitted = Conversation(as_text(messages, offered, form), (), form)
     grammar = None
+    several = parallel_tool_calls is not False
     if choice not in ("auto", "none"):
         called = [tool for tool in offered if choice in ("any", tool_name(tool))]
-        several = choice == "any" and parallel_tool_calls is True  # weak models know no end
-        grammar = Grammar(called, fitted.tool_format, several)
+        many = choice == "any" and parallel_tool_calls is True  # weak models know no end
+        grammar = Grammar(called, fitted.tool_format, many)
     elif schema is not None:
-        grammar = Grammar(offered, fitted.tool_format, parallel_tool_calls is not False, schema)
+        grammar = Grammar(offered, fitted.tool_format, several, schema)
     wanted = dict(options)
+    if write is not None:
+        wanted["prompt"] = write(fitted.messages)
     if fitted.tools:
         wanted["tools"] = fitted.tools
     if grammar is not None:
         grammar.processors(writer, 0)  # says what is wrong before any model runs
         wanted["logits_processors"] = grammar.processors
-    if engine.draft is not None and writer is engine.target:
-        form = tool_format if _same_template(engine.draft, engine.target) else None
-        drafted = fit(engine.draft, messages, offered, form)
+    alike = engine.draft is not None and _same_template(engine.draft, engine.target)
+    if engine.draft is not None and writer is engine.target and (write is None or not alike):
+        drafted = fit(engine.draft, messages, offered, tool_format if alike else None)
         rewrite = None
         if offered and grammar is None and drafted.tool_format != fitted.tool_format:
             rewrite = partial(rewrite_calls, offered, drafted.tool_format, fitted.tool_format)
         wanted["draft_form"] = DraftForm(drafted.messages, drafted.tools, rewrite)
     reader = CallReader(fitted.tool_format, offered) if offered else None
-    return Asked(engine, fitted.messages, wanted, reader)
+    return Asked(engine, fitted.messages, wanted, reader, several)
 
 
 def _same_template(one: Model, other: Model) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from parse_engine import ParseConfig
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Of the process and not of a chat model: so chat models can be copied, compared and pickled, and
 # copies with other settings share what is loaded.
 _engines: dict[str, Engine] = {}
+_windows: dict[str, int] = {}  # context windows that were read without loading
 _lock = threading.Lock()
 
 
@@ -59,3 +60,26 @@ def _key(model: str, draft_model: str | None, *settings: Mapping[str, Any]) -> s
         for name, value in sorted(given.items())
     ]
     return repr((model, draft_model, named))
+
+
+def context_window(
+    model: str, draft_model: str | None, loading: Mapping[str, Any], wording: Mapping[str, Any]
+) -> int:
+    """Return how many positions the target has, without loading it. Takes what ``loaded`` takes."""
+    key = _key(model, draft_model, loading, wording)
+    if key in _engines:
+        return _engines[key].target.context_window
+    if key not in _windows:
+        from parse_engine.backends.loading import read_context_window, sources
+
+        _windows[key] = read_context_window(sources(model, draft_model, cast(Any, loading))[0])
+    return _windows[key]
+
+
+def known_window(
+    model: str, draft_model: str | None, loading: Mapping[str, Any], wording: Mapping[str, Any]
+) -> int | None:
+    """Return the same where it is known, and None where something would have to be read."""
+    key = _key(model, draft_model, loading, wording)
+    engine = _engines.get(key)
+    return engine.target.context_window if engine else _windows.get(key)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import InvalidRequestError
+from parse_engine.request import check_messages, check_text
 from parse_integrations.tool_formats import (
     Tool,
     ToolFormat,
@@ -45,12 +46,34 @@ def _block_text(block: Any) -> str:
     if isinstance(block, str):
         return block
     kind = block.get("type", "text") if isinstance(block, Mapping) else type(block).__name__
-    if kind == "text" and isinstance(block.get("text"), str):
-        return str(block["text"])
+    if kind == "text":
+        if isinstance(block.get("text"), str):
+            return str(block["text"])
+        raise InvalidRequestError(f"A text block has no text: {block!r}.", 'Give "text": "...".')
     raise InvalidRequestError(
         f"A message has a content block of the type {kind!r}.",
         "Only text is supported: the models read no images, audio or files.",
     )
+
+
+def check_conversation(messages: Sequence[Message]) -> None:
+    """Refuse what no chat template can take: no messages, half characters, calls that are no JSON.
+
+    Parameters
+    ----------
+    messages : sequence of dict
+        Role and content; assistants may have ``tool_calls``.
+    """
+    for index, message in enumerate(check_messages(messages)):
+        check_text(f"messages[{index}]", message["content"] or "")
+        try:
+            written = json.dumps(message.get("tool_calls"), ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidRequestError(
+                f"A tool call in messages[{index}] cannot be written as JSON: {error}.",
+                "Give arguments of texts, numbers, lists and dicts.",
+            ) from error
+        check_text(f"messages[{index}]", written)
 
 
 def merge(messages: Iterable[Message]) -> list[Message]:
@@ -131,7 +154,7 @@ def _candidates(
     if native is not None:
         forms.append((messages, tools, native))
     prose = wanted or ToolFormat()
-    forms.append((_as_text(messages, tools, prose), (), prose))
+    forms.append((as_text(messages, tools, prose), (), prose))
     reshape: tuple[Callable[[list[Message]], list[Message]], ...] = (
         lambda given: given,
         _short_ids,
@@ -159,10 +182,17 @@ def _carries(prompt: str | None, candidate: Conversation) -> bool:
         return False
     wanted = [tool.get("function", tool).get("name", "") for tool in candidate.tools]
     for message in candidate.messages:
-        if message["role"] != "assistant":  # of these, thinking models leave out the thoughts
+        calls = message.get("tool_calls", ())
+        # Of assistants, thinking models leave out the thoughts; beside a call some leave out all.
+        if message["role"] != "assistant" or (calls and "<think>" not in message["content"]):
             wanted.append(message["content"].strip())
-        wanted += [call["function"]["name"] for call in message.get("tool_calls", ())]
-    return all(text in prompt or json.dumps(text)[1:-1] in prompt for text in wanted)
+        wanted += [call["function"]["name"] for call in calls]
+    return all(any(form in prompt for form in _written(text)) for text in wanted)
+
+
+def _written(text: str) -> tuple[str, str, str]:
+    """Return the forms in which a template may show a text: as it is, or inside of JSON."""
+    return text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _system_first(messages: list[Message]) -> list[Message]:
@@ -197,29 +227,47 @@ def _short_ids(messages: list[Message]) -> list[Message]:
 
 
 def _one_by_one(messages: list[Message]) -> list[Message]:
-    """Follow each call with its own result, for templates that take one call a message."""
-    results = {m.get("tool_call_id"): m for m in messages if m["role"] == "tool"}
+    """Give each call a message of its own, without text, and follow it with its result."""
     changed: list[Message] = []
-    placed: list[Message] = []
-    for message in messages:
-        calls = message.get("tool_calls", ())
-        if len(calls) < 2:
-            if message not in placed:
-                changed.append(message)
+    waiting = list(messages)
+    while waiting:
+        message = waiting.pop(0)
+        if not (calls := message.get("tool_calls", ())):
+            changed.append(message)
             continue
-        for number, call in enumerate(calls):
-            content = "" if number else message["content"]
-            changed.append({**message, "content": content, "tool_calls": [call]})
-            if (result := results.get(call.get("id"))) is not None:
-                changed.append(result)
-                placed.append(result)
+        if message["content"]:
+            changed.append({key: value for key, value in message.items() if key != "tool_calls"})
+        results: list[Message] = []  # those of this message: ids may come again
+        while waiting and waiting[0]["role"] == "tool":
+            results.append(waiting.pop(0))
+        for call in calls:
+            changed.append({**message, "content": "", "tool_calls": [call]})
+            own = [each for each in results if each.get("tool_call_id") == call.get("id")]
+            changed += own
+            results = [each for each in results if each not in own]
+        changed += results
     return changed
 
 
-def _as_text(
-    messages: list[Message], tools: tuple[Tool, ...], tool_format: ToolFormat
+def as_text(
+    messages: Sequence[Message], tools: Sequence[Tool], tool_format: ToolFormat
 ) -> list[Message]:
-    """Write tools, calls and results as text, for templates that know nothing of them."""
+    """Write tools, calls and results as text, for templates that know nothing of them.
+
+    Parameters
+    ----------
+    messages : sequence of dict
+        The conversation.
+    tools : sequence of dict
+        What is offered; described in a system message.
+    tool_format : ToolFormat
+        How calls are written.
+
+    Returns
+    -------
+    list of dict
+        Messages of one role in a row are joined.
+    """
     changed: list[Message] = []
     for message in messages:
         content = message["content"]

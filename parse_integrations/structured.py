@@ -171,18 +171,50 @@ def _text(text: str) -> str:
 
 def _schema(schema: Mapping[str, Any]) -> str:
     """Return a schema as JSON text, with objects closed against names that they do not declare."""
-    closed = _closed(schema)
+    closed = dict(schema) if _combines(schema) else _closed(schema)
     assert isinstance(closed, dict)
     return json.dumps({**closed, "x-guidance": LAYOUT})
 
 
+# Keywords whose values are data, or names that may be spelled like keywords.
+DATA = ("const", "default", "enum", "examples")
+NAMED = ("$defs", "definitions", "properties", "patternProperties", "dependentSchemas")
+
+
+def _combines(schema: Any) -> bool:
+    """Whether objects are put together from parts, none of which may be closed by itself."""
+    if isinstance(schema, list):
+        return any(map(_combines, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    parts = [name for name in ("allOf", "anyOf", "oneOf", "$ref", "if") if name in schema]
+    if parts and ("properties" in schema or len(schema.get("allOf", ())) > 1):
+        return True
+    return any(
+        any(map(_combines, value.values()))
+        if name in NAMED and isinstance(value, Mapping)
+        else _combines(value)
+        for name, value in schema.items()
+        if name not in DATA
+    )
+
+
 def _closed(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        inner = {key: _closed(each) for key, each in value.items()}
-        if isinstance(value.get("properties"), Mapping) and "additionalProperties" not in value:
-            inner["additionalProperties"] = False
-        return inner
-    return [_closed(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_closed(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    inner: dict[str, Any] = {}
+    for key, each in value.items():
+        if key in DATA:
+            inner[key] = each
+        elif key in NAMED and isinstance(each, Mapping):
+            inner[key] = {name: _closed(part) for name, part in each.items()}
+        else:
+            inner[key] = _closed(each)
+    if isinstance(value.get("properties"), Mapping) and "additionalProperties" not in value:
+        inner["additionalProperties"] = False
+    return inner
 
 
 def ask_for(schema: Mapping[str, Any]) -> dict[str, str]:

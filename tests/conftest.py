@@ -24,5 +24,14 @@ def forward_log(model: Model) -> Iterator[list[int]]:
         handle.remove()
 
 
+@pytest.fixture
+def llama_index_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test set LlamaIndex's Settings without leaving them to the next."""
+    core = pytest.importorskip("llama_index.core")
+    for name in vars(core.Settings):
+        monkeypatch.setattr(core.Settings, name, None)
+    monkeypatch.setattr(core, "global_tokenizer", None)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--humaneval", help="HumanEval items, one JSON object a line")

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, GgufConfig
 
 from parse_engine import Engine, ParseConfig
-from parse_engine.backends.loading import ModelSource, load
+from parse_engine.backends.loading import ModelSource, load, read_context_window
 from parse_engine.errors import ParseError, UnsupportedModelError
 from tests.demo_source import write_tiny_gguf
 from tests.tiny_folders import save_tiny
@@ -53,6 +53,12 @@ def test_gguf_file_gives_its_weights_unpacked(gguf: Path) -> None:
     prompt = torch.tensor([engine.target.render(ASK).ids])
     written = reference.generate(prompt, max_new_tokens=6, do_sample=False)[0, prompt.shape[1] :]
     assert answer.token_ids == tuple(i for i in written.tolist() if i not in engine.target.eos_ids)
+
+
+def test_the_context_window_is_read_without_weights(gguf: Path, target: Path) -> None:
+    for path in (gguf, target):
+        source = ModelSource(model=path, local_files_only=True)
+        assert read_context_window(source) == load(source).context_window
 
 
 def test_weights_with_other_quantization_are_not_shared(gguf: Path) -> None:

@@ -142,6 +142,7 @@ def test_no_machine_and_no_host_is_named() -> None:
     assert not found
 
 
+@pytest.mark.usefixtures("llama_index_globals")
 def test_python_examples_of_the_readme_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

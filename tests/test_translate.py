@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parse_engine import Engine, InvalidRequestError, ParseConfig
-from parse_engine.request import DraftForm
+from parse_engine.types import DraftForm
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
 

@@ -11,9 +11,16 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GgufConfig,
+    PreTrainedModel,
+)
 
 from parse_engine.backends.hub import find, said
+from parse_engine.backends.kinds import context_window
 from parse_engine.backends.model import Model
 from parse_engine.backends.source import WAYS_OUT, LoadOptions, ModelSource, locate, sources
 from parse_engine.errors import (
@@ -49,30 +56,12 @@ def load(source: ModelSource) -> Model:
     UnsupportedModelError
         If it cannot be loaded, or not safely.
     """
-    place, gguf_file = locate(source.model)
-    common: dict[str, Any] = {
-        "local_files_only": source.local_files_only,
-        "trust_remote_code": source.trust_remote_code,
-    }
-    if gguf_file is not None:
-        common["gguf_file"] = gguf_file
-        if source.quantization_config is None:
-            # packed weights would compute in kernels that are fetched from the hub
-            dtype = torch.bfloat16 if source.dtype == "auto" else source.dtype
-            unpacked = GgufConfig(dequantize=True)
-            source = replace(source, dtype=dtype, quantization_config=unpacked)
-    if not Path(place).is_dir():
-        place, common["revision"] = find(
-            place,
-            gguf_file or "config.json",
-            source.revision,
-            local_files_only=source.local_files_only,
-        )
-    elif source.revision is not None:
-        raise InvalidRequestError(
-            f"revision is {source.revision!r}, but {source.model} is on this machine.",
-            "Leave revision unset: it chooses among the versions on the hub.",
-        )
+    place, common = _place(source)
+    gguf_file = common.get("gguf_file")
+    if gguf_file is not None and source.quantization_config is None:
+        # packed weights would compute in kernels that are fetched from the hub
+        dtype = torch.bfloat16 if source.dtype == "auto" else source.dtype
+        source = replace(source, dtype=dtype, quantization_config=GgufConfig(dequantize=True))
     if Path(place).is_dir() and gguf_file is None:
         _check_folder(Path(place))
     try:
@@ -92,6 +81,47 @@ def load(source: ModelSource) -> Model:
         if network is None:
             network = _networks[key] = _read_weights(source, place, common)
     return Model(str(source.model), network, tokenizer, dict(source.chat_template_kwargs or {}))
+
+
+def read_context_window(source: ModelSource) -> int:
+    """Return the number of positions that a model was made for, without loading its weights.
+
+    Raises
+    ------
+    ModelNotFoundError
+        If there is no such model, or it cannot be reached.
+    """
+    place, common = _place(source)
+    try:
+        config = AutoConfig.from_pretrained(place, **common)
+    except Exception as error:  # a damaged file makes it raise whatever there is
+        problem = f"The configuration of {source.model} could not be read"
+        raise _failure(source, problem, error, DAMAGED) from error
+    return context_window(config.get_text_config(decoder=True))
+
+
+def _place(source: ModelSource) -> tuple[str, dict[str, Any]]:
+    """Return what ``from_pretrained`` is given: a folder or hub id, and how to read it."""
+    place, gguf_file = locate(source.model)
+    common: dict[str, Any] = {
+        "local_files_only": source.local_files_only,
+        "trust_remote_code": source.trust_remote_code,
+    }
+    if gguf_file is not None:
+        common["gguf_file"] = gguf_file
+    if not Path(place).is_dir():
+        place, common["revision"] = find(
+            place,
+            gguf_file or "config.json",
+            source.revision,
+            local_files_only=source.local_files_only,
+        )
+    elif source.revision is not None:
+        raise InvalidRequestError(
+            f"revision is {source.revision!r}, but {source.model} is on this machine.",
+            "Leave revision unset: it chooses among the versions on the hub.",
+        )
+    return place, common
 
 
 def _read_weights(source: ModelSource, place: str, common: Mapping[str, Any]) -> PreTrainedModel:

@@ -19,6 +19,7 @@ from parse_engine.backends.generation import TokenWatch
 from parse_engine.backends.kinds import ALL_LAYERS, Plan, context_window, plan_for
 from parse_engine.errors import InvalidRequestError, UnsupportedModelError
 from parse_engine.pack import within
+from parse_engine.render import adds_bos
 from parse_engine.request import Sampling
 from parse_engine.sampling import sampling_processors
 from parse_engine.types import Message
@@ -125,6 +126,14 @@ class Model:
             ) from error
         assert isinstance(text, str)
         return Prompt(text, self.encode(text))
+
+    def take(self, text: str) -> Prompt:
+        """Take a prompt as it stands; only a BOS that the tokenizer puts before texts is added."""
+        ids = self.encode(text)
+        bos = self.tokenizer.bos_token_id
+        if adds_bos(self.tokenizer) and ids[:1] != (bos,):
+            ids = (bos, *ids)
+        return Prompt(text, ids)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the token ids of a text, without adding special tokens."""

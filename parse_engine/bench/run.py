@@ -36,8 +36,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m parse_engine bench run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=__doc__,
-        epilog=f"methods:\n{listed}\n\ntasks:\n{forms.__doc__}",
+        description=(__doc__ or "").replace("``", ""),
+        epilog=f"methods:\n{listed}\n\ntasks:\n{forms.__doc__}".replace("``", ""),
     )
     parser.add_argument(
         "--tasks",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, closing
 from typing import Any
@@ -15,20 +14,24 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from parse_integrations.calls import Asked, ask
+from parse_engine.request import check_text
+from parse_integrations.calls import Asked
 from parse_integrations.langchain.callbacks import aannounce, announce
-from parse_integrations.langchain.errors import ChatTimeoutError, langchain_errors
+from parse_integrations.langchain.errors import langchain_errors
 from parse_integrations.langchain.messages import ChunkMaker, to_dicts
-from parse_integrations.langchain.settings import ALGORITHM, SAMPLING, ParseSettings
+from parse_integrations.langchain.schemas import openai_tool
+from parse_integrations.langchain.settings import ParseSettings
 from parse_integrations.langchain.structured import Method, structured
-from parse_integrations.messages import fit
+from parse_integrations.messages import check_conversation, fit
 from parse_integrations.tool_formats import check_format
-from parse_integrations.tools import check_choice
+from parse_integrations.tools import check_choice, check_offered
 
-CALLING = ("tool_choice", "parallel_tool_calls", "response_format")
-TRACING = ("stream", "strict", "ls_structured_output_format", "structured_output_format")
+# What callers set for every model, or for tracing, and what changes no answer here.
+UNUSED = (
+    *("stream", "streaming", "max_retries", "strict"),
+    *("ls_structured_output_format", "structured_output_format"),
+)
 
 
 class ChatParse(ParseSettings):
@@ -111,12 +114,10 @@ class ChatParse(ParseSettings):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         with langchain_errors():
-            asked, timeout = self._ask(messages, stop, kwargs)
+            asked = self._ask(messages, stop, kwargs)
             maker = ChunkMaker(asked.engine.target.name)
-            deadline = time.monotonic() + timeout
-            with closing(asked.engine.stream(asked.messages, **asked.options)) as events:
+            with closing(asked.stream()) as events:
                 for event in events:
-                    _check_time(deadline, timeout)
                     announce(event, run_manager)
                     yield from maker.chunks(asked.pieces(event))
 
@@ -129,36 +130,20 @@ class ChatParse(ParseSettings):
     ) -> AsyncIterator[ChatGenerationChunk]:
         with langchain_errors():
             # loading models and rendering prompts would block the loop
-            asked, timeout = await asyncio.to_thread(self._ask, messages, stop, kwargs)
+            asked = await asyncio.to_thread(self._ask, messages, stop, kwargs)
             maker = ChunkMaker(asked.engine.target.name)
-            deadline = time.monotonic() + timeout
-            async with aclosing(asked.engine.astream(asked.messages, **asked.options)) as events:
+            async with aclosing(asked.astream()) as events:
                 async for event in events:
-                    _check_time(deadline, timeout)
                     await aannounce(event, run_manager)
                     for chunk in maker.chunks(asked.pieces(event)):
                         yield chunk
 
     def _ask(
         self, messages: list[BaseMessage], stop: list[str] | None, given: dict[str, Any]
-    ) -> tuple[Asked, float]:
-        """Return what the engine is asked, and the seconds that it has."""
-        kwargs = {name: value for name, value in given.items() if value is not None}
-        for name in TRACING:
-            kwargs.pop(name, None)
+    ) -> Asked:
+        kwargs = {name: value for name, value in given.items() if name not in UNUSED}
         engine = self._engine(kwargs.pop("model", None))
-        options = self._set((*ALGORITHM, *SAMPLING))
-        if self.engine is None:
-            options.setdefault("mode", "parse")
-        options["max_new_tokens"] = kwargs.pop("max_tokens", self.max_tokens)
-        options["stop"] = self.stop if stop is None else stop
-        tools = kwargs.pop("tools", None)
-        form = check_format(kwargs.pop("tool_format", self.tool_format))
-        calling = {name: kwargs.pop(name, None) for name in CALLING}
-        timeout = kwargs.pop("timeout", self.timeout)
-        options.update(kwargs)  # the engine refuses what it does not know
-        asked = ask(engine, to_dicts(messages), options, tools=tools, tool_format=form, **calling)
-        return asked, float("inf") if timeout is None else timeout
+        return self._asked(engine, to_dicts(messages), {**kwargs, "stop": stop})
 
     def bind_tools(
         self,
@@ -185,9 +170,9 @@ class ChatParse(ParseSettings):
         **kwargs
             Bound as well.
         """
-        offered = [convert_to_openai_tool(tool, strict=strict) for tool in tools]
+        offered = [openai_tool(tool, strict) for tool in tools]
         with langchain_errors():
-            check_choice(tool_choice, offered)
+            check_choice(tool_choice, check_offered(offered))
         wanted = {"tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls}
         given = {name: value for name, value in wanted.items() if value is not None}
         return self.bind(tools=offered, **given, **kwargs)
@@ -232,6 +217,7 @@ class ChatParse(ParseSettings):
     def get_token_ids(self, text: str) -> list[int]:
         """Return the target's token ids of a text; loads the models if they are not."""
         with langchain_errors():
+            check_text("text", text)
             return list(self._engine().target.encode(text))
 
     def get_num_tokens_from_messages(
@@ -246,17 +232,11 @@ class ChatParse(ParseSettings):
         tools : sequence, optional
             Tools as ``bind_tools`` takes them.
         """
-        offered = [convert_to_openai_tool(tool) for tool in tools or ()]
+        offered = [openai_tool(tool) for tool in tools or ()]
         with langchain_errors():
+            conversation = to_dicts(messages)
+            check_conversation(conversation)
             engine = self._engine()
             form = check_format(self.tool_format)
-            fitted = fit(engine.target, to_dicts(messages), offered, form)
+            fitted = fit(engine.target, conversation, check_offered(offered), form)
             return len(engine.target.render(fitted.messages, fitted.tools).ids)
-
-
-def _check_time(deadline: float, timeout: float) -> None:
-    if time.monotonic() > deadline:
-        raise ChatTimeoutError(
-            f"The answer was not finished in {timeout} seconds.",
-            "Give a longer timeout, or fewer max_tokens.",
-        )

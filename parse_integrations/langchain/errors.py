@@ -26,7 +26,7 @@ class ChatUnsupportedModelError(parse.UnsupportedModelError, langchain.ModelInva
     """A model that cannot be served correctly; the message says why."""
 
 
-class ChatTimeoutError(parse.ParseError, langchain.ModelTimeoutError, TimeoutError):
+class ChatTimeoutError(parse.CallTimeoutError, langchain.ModelTimeoutError):
     """The answer was not finished in time; the models were stopped."""
 
 
@@ -35,6 +35,7 @@ FAMILY: dict[type[parse.ParseError], type[parse.ParseError]] = {
     parse.ContextOverflowError: ChatContextOverflowError,
     parse.ModelNotFoundError: ChatModelNotFoundError,
     parse.UnsupportedModelError: ChatUnsupportedModelError,
+    parse.CallTimeoutError: ChatTimeoutError,
 }
 
 

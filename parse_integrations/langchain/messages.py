@@ -21,7 +21,7 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk
 
 from parse_engine import Generation, InvalidRequestError
-from parse_integrations.calls import Piece, Thought
+from parse_integrations.calls import Piece, Thought, finish_reason
 from parse_integrations.messages import Message, text_of
 from parse_integrations.tools import ToolCall
 
@@ -139,7 +139,6 @@ class ChunkMaker:
         return AIMessageChunk(content="", tool_call_chunks=[chunk])
 
     def _last(self, answer: Generation) -> AIMessageChunk:
-        ended = answer.finish_reason
         return AIMessageChunk(
             content="",
             chunk_position="last",
@@ -151,7 +150,7 @@ class ChunkMaker:
             response_metadata={
                 "model_name": self._model_name,
                 "model_provider": PROVIDER,
-                "finish_reason": "tool_calls" if self._called and ended == "stop" else ended,
+                "finish_reason": finish_reason(answer, called=self._called),
                 **{f"parse_{name}": value for name, value in answer.stats.as_dict().items()},
             },
         )

@@ -13,9 +13,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 
-from parse_engine import Engine, ParseConfig
-from parse_engine.backends.model import Model
+from parse_engine import Engine
 from parse_integrations.langchain import ChatParse
+from tests.engines import broken
 from tests.langchain.llms import LINES, saying, undecided
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
@@ -266,9 +266,7 @@ async def test_the_event_loop_is_not_blocked() -> None:
 
 
 async def test_errors_arrive_on_every_path() -> None:
-    model = tiny_model()
-    broken = Broken("broken", model.network, model.tokenizer)
-    llm = ChatParse(engine=Engine(model, broken, ParseConfig(mode="draft")))
+    llm = ChatParse(engine=broken())
     with pytest.raises(RuntimeError, match="out of memory"):
         llm.invoke("Hi")
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -278,11 +276,6 @@ async def test_errors_arrive_on_every_path() -> None:
     with pytest.raises(RuntimeError, match="out of memory"):
         async for _ in llm.astream("Hi"):
             pass
-
-
-class Broken(Model):
-    def write(self, *args: Any, **settings: Any) -> tuple[int, ...]:
-        raise RuntimeError("out of memory")
 
 
 def test_many_calls_at_the_same_time_do_not_mix() -> None:

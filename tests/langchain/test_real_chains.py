@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
 from collections.abc import Iterator
-from pydoc_data.topics import topics
 from typing import Any, Literal
 
 import pytest
@@ -30,6 +26,7 @@ from parse_integrations.langchain import (
     ParseStatsCallbackHandler,
     get_parse_stats_callback,
 )
+from tests.corpus import best, chunks
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -60,26 +57,7 @@ class BM25(BaseRetriever):
     texts: list[str]
 
     def _get_relevant_documents(self, query: str, **kwargs: Any) -> list[Document]:
-        words = [Counter(re.findall(r"\w+", text.lower())) for text in self.texts]
-        mean = sum(map(Counter.total, words)) / len(words)
-        scores = [0.0] * len(words)
-        for word in set(re.findall(r"\w+", query.lower())):
-            having = sum(word in counts for counts in words)
-            rarity = math.log(1 + (len(words) - having + 0.5) / (having + 0.5))
-            for number, counts in enumerate(words):
-                length = 0.25 + 0.75 * counts.total() / mean
-                scores[number] += rarity * counts[word] * 2.2 / (counts[word] + 1.2 * length)
-        best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:3]
-        return [Document(self.texts[number]) for number in best]
-
-
-def chunks() -> list[str]:
-    """Cut the reference of the Python language into pieces."""
-    found = []
-    for text in topics.values():
-        paragraphs = re.split(r"\n\s*\n", text)
-        found += ["\n\n".join(paragraphs[n : n + 3]) for n in range(0, len(paragraphs), 3)]
-    return found
+        return [Document(self.texts[number]) for number in best(self.texts, query)]
 
 
 def test_rag(llm: ChatParse) -> None:

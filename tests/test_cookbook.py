@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
+from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +16,7 @@ import torch
 import parse_engine.demo
 from tests.tiny_folders import save_tiny
 
-NOTEBOOKS = sorted((Path(__file__).parent.parent.parent / "cookbook").glob("langchain_*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parent.parent / "cookbook").glob("*.ipynb"))
 
 
 def cells(path: Path) -> list[dict[str, Any]]:
@@ -26,8 +29,13 @@ def run(path: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for number, cell in enumerate(cells(path)):
         if cell["cell_type"] == "code":
-            code = compile("".join(cell["source"]), f"cell {number}", "exec", dont_inherit=True)
-            exec(code, names)
+            source, where = "".join(cell["source"]), f"cell {number}"
+            code = compile(
+                source, where, "exec", flags=PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
+            )
+            awaited = eval(code, names)
+            if inspect.iscoroutine(awaited):  # there are notebooks that await at the top
+                asyncio.run(awaited)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -38,6 +46,7 @@ def test_notebooks_are_stripped_and_end_in_assertions(path: Path) -> None:
     assert cells(path)[0]["cell_type"] == "markdown"
 
 
+@pytest.mark.usefixtures("llama_index_globals")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run_on_tiny_models(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -50,6 +59,7 @@ def test_notebooks_run_on_tiny_models(
 
 @pytest.mark.real
 @pytest.mark.slow
+@pytest.mark.usefixtures("llama_index_globals")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run_on_the_real_pair(path: Path) -> None:
     torch.set_num_threads(2)
