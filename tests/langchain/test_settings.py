@@ -139,7 +139,7 @@ def test_a_calibration_is_kept_as_what_it_says(tmp_path: Path) -> None:
     other.save(path)
     said.add(bound._get_llm_string(calibration=path))
     assert len(said) == 2  # given to the model or to the call, it is the same
-    with pytest.raises(parse.CalibrationError, match="format"):
+    with pytest.raises(ValidationError, match="format"):
         ChatParse(**plain, calibration={})
     answer = ChatParse(engine=engine, max_tokens=9).invoke("Hi", calibration=made)
     assert answer.response_metadata["parse_verdict_kind"] == "calibrated"
