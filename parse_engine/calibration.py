@@ -34,7 +34,7 @@ class Combination:
     bias : float
         What it starts from.
     p_correct : float
-        Weight of the log-odds of p_correct; 0 where the judge need not be asked.
+        Weight of the log-odds of p_correct.
     mean_logprob, sum_logprob, min_logprob, max_gap : float
         Weights of the signals of these names, in nats. The sum is the log-probability that the
         target gives to all of the prefix.
@@ -114,7 +114,8 @@ class Binding:
     backend, dtype : str
         What computes, and in which numbers.
     layout, wording : str or None
-        How the judge is asked; None where it is not.
+        How the judge is asked; None where it is not. In layout ``quote`` it always is, for the
+        other signals are read in the judge's conversation too.
     """
 
     target: str

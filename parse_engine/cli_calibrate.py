@@ -5,7 +5,8 @@ has none, by whether they agree with the target's own answer. The target judges 
 is chosen with a threshold for it, so that at most the given share of wrong drafts is accepted
 whole. What is written is taken by ParseConfig(calibration=...), ChatParse and the command line. The
 bound is about finished drafts to prompts like these, written as these are; it is no promise about
-other tasks. Where the data cannot support it, nothing is written.
+other tasks. Where the data cannot support it, nothing is written. To try other seeds until
+something is written would void the confidence.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
     for cut in others:
         by_cut[cut] = judge_cut(engine, tasks, chosen, cut, store)
     cut_at, rule = choose_cuts(by_cut, found.combination, found.threshold)
-    asks = found.combination.p_correct != 0
+    asks = found.combination.p_correct != 0 or engine.layout == "quote"
     made = Calibration(
         combination=found.combination,
         threshold=found.threshold,
@@ -179,7 +180,8 @@ def judge_cut(
     cutting = Engine(engine.target, engine.draft, replace(engine.config, cut_at=cut))
     judge_all(cutting, tasks, drafts, f"cut {cut}", store)
     wanted = {draft.key for draft in drafts}
-    return [one for one in read_judged(store.rows(), f"cut {cut}") if one.draft.key in wanted]
+    judged = read_judged(store.rows(), f"cut {cut}", engine.layout)
+    return [one for one in judged if one.draft.key in wanted]
 
 
 def said(made: Calibration, found: Found, path: Path) -> str:

@@ -44,6 +44,8 @@ class Acceptance:
         Which of the prefixes that reach it.
     cut_at : {"auto", "line", "sentence"} or int
         Where prefixes end.
+    asks_judge : bool
+        Whether the verdict needs p_correct, and with it the pass of the suffixes.
     combination : Combination or None
         How the calibrated verdict is put together.
     """
@@ -52,14 +54,8 @@ class Acceptance:
     threshold: float
     accept_rule: AcceptRule
     cut_at: CutRule | int
+    asks_judge: bool
     combination: Combination | None
-
-    @property
-    def asks_judge(self) -> bool:
-        """Whether the verdict needs p_correct, and with it the pass of the suffixes."""
-        if self.combination is not None:
-            return self.combination.p_correct != 0
-        return self.kind == "p_correct"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,11 +193,12 @@ class ParseConfig:
         made = self._calibrated
         verdict = self.verdict or "p_correct"
         if made is None:
-            usual = Acceptance(verdict, THRESHOLDS[verdict], "unbroken", "auto", None)
+            asks = verdict == "p_correct"
+            usual = Acceptance(verdict, THRESHOLDS[verdict], "unbroken", "auto", asks, None)
         else:
-            usual = Acceptance(
-                "calibrated", made.threshold, made.accept_rule, made.cut_at, made.combination
-            )
+            asks = made.binding.layout is not None
+            rules = (made.threshold, made.accept_rule, made.cut_at)
+            usual = Acceptance("calibrated", *rules, asks, made.combination)
         given = {name: getattr(self, name) for name in ("threshold", "accept_rule", "cut_at")}
         return replace(usual, **{name: one for name, one in given.items() if one is not None})
 

@@ -144,6 +144,18 @@ def test_a_verdict_that_asks_nothing_is_not_bound_to_how_it_is_asked() -> None:
     assert other.generate(ASK, max_new_tokens=9).stats.fallback is None
 
 
+def test_signals_of_layout_quote_are_read_where_they_were_measured() -> None:
+    engine, made = calibrated(FREE, judge_layout="quote")
+    asking = bind(*(engine.target, engine.draft, engine.ability, engine.config), asks_judge=True)
+    made = replace(made, binding=asking)
+    answer = engine.generate(ASK, max_new_tokens=9, calibration=made)
+    assert answer.stats.judge_layout == "quote"
+    assert answer.verdicts is not None
+    assert answer.verdicts.p_correct is not None
+    with pytest.raises(CalibrationError, match="layout"):
+        engine.generate(ASK, max_new_tokens=9, calibration=made, judge_layout="brief")
+
+
 def test_the_target_alone_needs_no_fitting_calibration() -> None:
     engine, made = calibrated()
     config = ParseConfig(calibration=made, mode="target")

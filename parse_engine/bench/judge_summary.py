@@ -119,7 +119,9 @@ def _way(judged: Sequence[Judged], most: float, steps: set[str]) -> dict[str, An
 
 def single(kind: str, signals: Mapping[str, float]) -> float:
     """Return the verdict that is one signal."""
-    return verdict_of(signals, Acceptance(cast(VerdictRule, kind), 0.0, "unbroken", "auto", None))
+    return verdict_of(
+        signals, Acceptance(cast(VerdictRule, kind), 0.0, "unbroken", "auto", True, None)
+    )
 
 
 def located(

@@ -83,13 +83,15 @@ def judge_drafts(
         yield
 
 
-def read_judged(rows: Mapping[Any, Mapping[str, Any]], way: str) -> list[Judged]:
-    """Return the drafts of a store that were judged in a way."""
+def read_judged(
+    rows: Mapping[Any, Mapping[str, Any]], way: str, layout: str | None = None
+) -> list[Judged]:
+    """Return the drafts of a store that were judged in a way, and, if named, really in a layout."""
     drafts = [LabelledDraft.from_row(row) for row in rows.values() if "text" in row]
     judged = []
     for draft in drafts:
         row = rows.get((draft.task, draft.item, f"{way} {draft.sample}"))
-        if row is not None:
+        if row is not None and layout in (None, row["layout"]):
             signals = {name: tuple(values) for name, values in row["signals"].items()}
             judged.append(Judged(draft, tuple(row["token_ends"]), tuple(row["ends"]), signals))
     return judged

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.call import draft_answer, draft_cuts
 from parse_engine.config import AcceptRule
+from parse_engine.errors import InvalidRequestError
 from parse_engine.judge import make_quote
 from parse_engine.reading import read_draft
 from parse_engine.regenerate import regenerate
@@ -24,6 +25,11 @@ def answer(job: Job) -> Answer:
     """
     engine, call = job.engine, job.call()
     target, config, able = engine.target, call.config, engine.ability
+    if config.acceptance.kind != "p_correct":
+        raise InvalidRequestError(
+            f"The verdict is {config.acceptance.kind}, and sequential verification asks the judge.",
+            'Leave the method out, or compare with verdict="p_correct".',
+        )
     draft = draft_answer(call, engine.draft, target, job.listen, job.engine.same_tokenizer)
     writer = job.writer(call)
     accepted, asked, cache = 0, 0, None
