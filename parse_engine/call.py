@@ -16,7 +16,7 @@ from parse_engine.options import CallOptions, split_options
 from parse_engine.render import encode_plain
 from parse_engine.request import Request, check_request
 from parse_engine.stats import CallStats
-from parse_engine.types import Draft, DraftProgress, Event, Message, Verdicts
+from parse_engine.types import Cut, Draft, DraftProgress, Event, Message, Verdicts
 from parse_engine.verdicts import check_finite
 from parse_engine.verify import Ability, Checked, verify
 
@@ -131,11 +131,15 @@ def draft_answer(
 
 def judge_draft(target: Model, able: Ability, call: Call, draft: Draft) -> Checked:
     """Cut a draft and let the target judge the prefixes."""
+    cuts, messages = draft_cuts(able, call, draft), call.request.messages
+    return verify(target, able, messages, call.prompt.ids, draft, cuts, call.config)
+
+
+def draft_cuts(able: Ability, call: Call, draft: Draft) -> tuple[Cut, ...]:
+    """Cut a draft into as many prefixes as a call allows."""
     # as many questions as stay shorter, all together, than the draft
     affordable = max(1, (len(draft.ids) - 1) // len(able.judge.suffix_ids))
-    cuts = cut_points(draft, call.config.cut_at, call.config.max_prefixes or affordable)
-    messages = call.request.messages
-    return verify(target, able, messages, call.prompt.ids, draft, cuts, call.config)
+    return cut_points(draft, call.config.cut_at, call.config.max_prefixes or affordable)
 
 
 def judge_text(target: Model, able: Ability, call: Call, text: str) -> Verdicts:

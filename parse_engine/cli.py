@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from parse_engine import bench
-from parse_engine.cli_args import DEFAULT_QUESTION, build_parser
+from parse_engine.cli_args import DEFAULT_QUESTION, SETTINGS, build_parser
 from parse_engine.cli_output import (
     Terminal,
     as_json,
@@ -231,7 +231,7 @@ def _demo(args: argparse.Namespace, _: OpenEngine) -> None:
 
 
 def _open(args: argparse.Namespace, open_engine: OpenEngine) -> Engine:
-    names = ("threshold", "cut_at", "max_prefixes", "judge_layout", "verify_order", "accept_rule")
+    names = ("threshold", *SETTINGS)
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     config = ParseConfig(**given)
     progress().print("Loading the models", style="dim")

@@ -8,6 +8,7 @@ from typing import get_args
 from parse_engine.config import AcceptRule, JudgeLayout, Mode, VerifyOrder
 
 PROGRAM = "python -m parse_engine"
+SETTINGS = ("cut_at", "max_prefixes", "judge_layout", "verify_order", "accept_rule")
 DEFAULT_MAX_NEW_TOKENS = 512
 DEFAULT_QUESTION = (
     "Write a Python function longest_run(values) that returns the length of the longest run of "
@@ -42,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_question(compare)
     _add_call(compare, temperature="default: 0, so that the comparison can be repeated")
     compare.add_argument(
-        "--repeat", type=_count, default=1, metavar="N", help="medians of N alternating runs"
+        "--repeat", type=count, default=1, metavar="N", help="medians of N alternating runs"
     )
     compare.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -54,7 +55,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     for command in (run, compare, verify):
         _add_models(command)
-        _add_settings(command)
+        add_settings(command).add_argument(
+            "--threshold", type=float, metavar="P", help="verdict that a prefix must reach, 0 to 1"
+        )
 
     models = _command(commands, "models", "say what models can do as targets, and why not more")
     models.add_argument("model", nargs="*", metavar="MODEL", help="model id, folder or .gguf file")
@@ -101,20 +104,19 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options that stand for SETTINGS, fields of ParseConfig; unset, they are None."""
     group = parser.add_argument_group("how drafts are judged (defaults: those of ParseConfig)")
-    group.add_argument(
-        "--threshold", type=float, metavar="P", help="verdict that a prefix must reach, 0 to 1"
-    )
     group.add_argument(
         "--cut-at", type=_cut, metavar="RULE", help="auto, line, sentence or a number of tokens"
     )
-    group.add_argument("--max-prefixes", type=_count, metavar="N", help="most prefixes to judge")
+    group.add_argument("--max-prefixes", type=count, metavar="N", help="most prefixes to judge")
     group.add_argument("--layout", dest="judge_layout", choices=get_args(JudgeLayout))
     group.add_argument(
-        "--verify-order", choices=get_args(VerifyOrder), help="compare judges all, to show all"
+        "--verify-order", choices=get_args(VerifyOrder), help="in compare: all, to show all"
     )
     group.add_argument("--accept-rule", choices=get_args(AcceptRule))
+    return group
 
 
 def _add_call(
@@ -123,7 +125,7 @@ def _add_call(
     group = parser.add_argument_group("how the answer is written")
     group.add_argument(
         "--max-new-tokens",
-        type=_count,
+        type=count,
         metavar="N",
         default=DEFAULT_MAX_NEW_TOKENS,
         help=f"default: {DEFAULT_MAX_NEW_TOKENS}",
@@ -137,7 +139,8 @@ def _add_call(
     )
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """Read a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
@@ -145,7 +148,7 @@ def _count(text: str) -> int:
 
 def _cut(text: str) -> str | int:
     if text.isdecimal():
-        return _count(text)
+        return count(text)
     if text not in ("auto", "line", "sentence"):
         raise argparse.ArgumentTypeError(
             f"{text!r} is none of auto, line, sentence or a number of tokens"

@@ -84,7 +84,7 @@ class Engine:
         self._found = find_ability(target, self.config)
         if self.config.mode == "parse" and isinstance(self._found, UnsupportedModelError):
             raise self._found
-        self._same_tokenizer = draft is not None and tokenizers_equal(target, draft)
+        self.same_tokenizer = draft is not None and tokenizers_equal(target, draft)
 
     @classmethod
     def from_pretrained(
@@ -275,7 +275,7 @@ class Engine:
 
         try:
             with clock.stage("draft"):
-                draft = draft_answer(call, self.draft, self.target, emit, self._same_tokenizer)
+                draft = draft_answer(call, self.draft, self.target, emit, self.same_tokenizer)
         except CallCancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a draft model can die of

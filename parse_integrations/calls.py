@@ -8,11 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import DraftForm, Event, Generation, TextDelta
-from parse_engine.request import check_messages, check_tools
-from parse_integrations.messages import Conversation, Message, as_text, fit
+from parse_integrations.messages import Conversation, Message, as_text, check_conversation, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
 from parse_integrations.tool_formats import Tool, ToolFormat, tool_name
-from parse_integrations.tools import CallReader, ToolCall, check_choice, rewrite_calls
+from parse_integrations.tools import (
+    CallReader,
+    ToolCall,
+    check_choice,
+    check_offered,
+    rewrite_calls,
+)
 
 if TYPE_CHECKING:
     from parse_engine import Engine
@@ -118,8 +123,8 @@ def ask(
     InvalidRequestError
         If something is wrong; no model was run.
     """
-    check_messages(messages)
-    offered = check_tools(tools)
+    check_conversation(messages)
+    offered = check_offered(tools)
     choice = check_choice(tool_choice, offered)
     if choice == "none":
         offered = ()

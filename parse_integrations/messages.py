@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import InvalidRequestError
+from parse_engine.request import check_messages, check_text
 from parse_integrations.tool_formats import (
     Tool,
     ToolFormat,
@@ -53,6 +54,26 @@ def _block_text(block: Any) -> str:
         f"A message has a content block of the type {kind!r}.",
         "Only text is supported: the models read no images, audio or files.",
     )
+
+
+def check_conversation(messages: Sequence[Message]) -> None:
+    """Refuse what no chat template can take: no messages, half characters, calls that are no JSON.
+
+    Parameters
+    ----------
+    messages : sequence of dict
+        Role and content; assistants may have ``tool_calls``.
+    """
+    for index, message in enumerate(check_messages(messages)):
+        check_text(f"messages[{index}]", message["content"] or "")
+        try:
+            written = json.dumps(message.get("tool_calls"), ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidRequestError(
+                f"A tool call in messages[{index}] cannot be written as JSON: {error}.",
+                "Give arguments of texts, numbers, lists and dicts.",
+            ) from error
+        check_text(f"messages[{index}]", written)
 
 
 def merge(messages: Iterable[Message]) -> list[Message]:

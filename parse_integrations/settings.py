@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, field_validator, model_validator
 
 from parse_engine import InvalidRequestError, ParseConfig
 from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, VerifyOrder, check_count
@@ -31,8 +31,47 @@ SAMPLING = ("temperature", "top_p", "top_k", "seed")
 CALLING = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
 
 
+OF_A_CALL = (*SAMPLING, "max_tokens", "stop", "timeout", "tool_format", *CALLING, *ALGORITHM)
+OF_THE_ENGINE = ("logits_processors", "draft_form", "prompt")
+
+
+def check_known(owner: str, given: Iterable[str]) -> None:
+    """Refuse settings that a call does not know, in the names of the adapter.
+
+    Parameters
+    ----------
+    owner : str
+        The name of the class.
+    given : iterable of str
+        Names of settings.
+    """
+    for name in given:
+        if name in (*WORDING, *LOADING, "draft_model"):
+            raise InvalidRequestError(
+                f"{name} cannot change from call to call.",
+                f"Make another {owner}; loaded models are shared.",
+            )
+        if name not in (*OF_A_CALL, *OF_THE_ENGINE):
+            raise InvalidRequestError(
+                f"A call has no setting {name!r}.", f"The settings are: {', '.join(OF_A_CALL)}."
+            )
+
+
+def check_engine(engine: Any) -> None:
+    """Refuse what is no engine."""
+    from parse_engine import Engine
+
+    if not isinstance(engine, Engine):
+        raise InvalidRequestError(
+            f"engine is of the type {type(engine).__name__}.",
+            "Give an Engine, as Engine.from_pretrained or Engine.demo return it.",
+        )
+
+
 class PairSettings(BaseModel):
     """Fields of a chat model that is made of two; see ChatParse and ParseLLM."""
+
+    _models: set[str] = PrivateAttr(default_factory=set)  # that single calls named
 
     model: str | None = None
     draft_model: str | None = None
@@ -82,6 +121,11 @@ class PairSettings(BaseModel):
     def _path_as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, PathLike) else value
 
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_stop(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
     @field_validator("dtype", "draft_dtype", mode="before")
     @classmethod
     def _dtype_as_text(cls, value: Any) -> Any:
@@ -95,6 +139,8 @@ class PairSettings(BaseModel):
                 f"model is {self.model!r} and engine is {self.engine!r}.",
                 "Give model=... and draft_model=..., or an engine that is loaded already.",
             )
+        if self.engine is not None:
+            check_engine(self.engine)
         ready = [
             name for name in ("draft_model", *WORDING, *LOADING) if getattr(self, name) is not None
         ]
@@ -124,6 +170,8 @@ class PairSettings(BaseModel):
     def _engine(self, model: str | None = None) -> Engine:
         """Return the engine, loading the models where they are not loaded."""
         if self.engine is None:
+            if model is not None:
+                self._models.add(model)
             return loaded(
                 model or str(self.model), self.draft_model, self._set(LOADING), self._set(WORDING)
             )
@@ -149,7 +197,8 @@ class PairSettings(BaseModel):
         The next call loads them again. An engine that you made yourself stays as it is.
         """
         if self.engine is None:
-            release(str(self.model), self.draft_model, self._set(LOADING), self._set(WORDING))
+            for model in (str(self.model), *self._models):
+                release(model, self.draft_model, self._set(LOADING), self._set(WORDING))
 
     def _asked(
         self,
@@ -173,6 +222,9 @@ class PairSettings(BaseModel):
             As ``ask`` takes it.
         """
         kwargs = {name: value for name, value in given.items() if value is not None}
+        check_known(type(self).__name__, kwargs)
+        if "max_tokens" in kwargs:
+            check_count("max_tokens", kwargs["max_tokens"])
         options = self._set((*ALGORITHM, *SAMPLING, "stop"))
         if self.engine is None:
             options.setdefault("mode", "parse")

@@ -113,7 +113,7 @@ def check_format(given: str | ToolFormat | None) -> ToolFormat | None:
     """Return the format of a name; refuse names that are not known."""
     if given is None or isinstance(given, ToolFormat):
         return given
-    if given not in FORMATS:
+    if not isinstance(given, str) or given not in FORMATS:
         raise InvalidRequestError(
             f"tool_format is {given!r}.", f"Choose one of {', '.join(FORMATS)}, or a ToolFormat."
         )
@@ -122,7 +122,8 @@ def check_format(given: str | ToolFormat | None) -> ToolFormat | None:
 
 def tool_name(tool: Tool) -> str:
     """Return the name of a tool given as a JSON schema."""
-    name = tool.get("function", tool).get("name")
+    named = tool.get("function", tool)
+    name = named.get("name") if isinstance(named, Mapping) else None
     if not isinstance(name, str):
         raise InvalidRequestError(
             f"A tool has no name: {dict(tool)!r}.",

@@ -9,7 +9,28 @@ from typing import Any
 from uuid import uuid4
 
 from parse_engine import InvalidRequestError
+from parse_engine.request import check_tools
 from parse_integrations.tool_formats import BARE, CALLS, Tool, ToolFormat, tool_name, write_calls
+
+
+def check_offered(tools: Any) -> tuple[Tool, ...]:
+    """Refuse tools without a name, or with arguments that are no JSON object.
+
+    Parameters
+    ----------
+    tools : sequence of dict or None
+        JSON schemas as chat templates take them.
+    """
+    offered = check_tools(tools)
+    for tool in offered:
+        name, parameters = tool_name(tool), tool.get("function", tool).get("parameters") or {}
+        kind = parameters.get("type", "object") if isinstance(parameters, Mapping) else parameters
+        if kind != "object":
+            raise InvalidRequestError(
+                f"The arguments of the tool {name!r} are of the type {kind!r}.",
+                'Calls have named arguments: "parameters" must be a schema of the type object.',
+            )
+    return offered
 
 
 def check_choice(choice: Any, tools: Sequence[Tool]) -> str:
@@ -23,13 +44,14 @@ def check_choice(choice: Any, tools: Sequence[Tool]) -> str:
         What can be called.
     """
     if isinstance(choice, Mapping):
-        choice = choice.get("function", choice).get("name", choice.get("type"))
-    if choice in (None, False, "auto"):
+        named = choice.get("function", choice)
+        choice = named.get("name", choice.get("type")) if isinstance(named, Mapping) else choice
+    if choice is None or choice is False or choice == "auto":
         return "auto"
     if choice == "none":
         return "none"
     names = [tool_name(tool) for tool in tools]
-    if choice in (True, "any", "required"):
+    if choice is True or choice in ("any", "required"):
         choice = "any"
     elif choice not in names:
         raise InvalidRequestError(

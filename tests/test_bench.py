@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 from parse_engine import Engine, bench
-from parse_engine.bench import code, common, humaneval, memory, verify
+from parse_engine.bench import code, common, memory, verify
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
 
@@ -74,24 +73,6 @@ def test_peak_memory_counts_what_a_piece_of_work_takes() -> None:
     size = 64 << 20
     assert memory.peak_bytes(lambda: bytearray(os.urandom(1) * size)) > size // 2
     assert memory.peak_bytes(lambda: None) < size // 2
-
-
-def test_humaneval_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = tiny_model()
-    engine = Engine(target, scripted(target, "def add(a, b):\n    return a + b\n"))
-    monkeypatch.setattr(humaneval, "open_engine", lambda parser, args, config: engine)
-    item = {"task_id": "T/1", "prompt": TASK.prompt, "test": TASK.test, "entry_point": "add"}
-    (tmp_path / "items.jsonl").write_text(json.dumps(item) + "\n")
-    argv = ["humaneval", str(tmp_path / "items.jsonl"), "--max-new-tokens", "40"]
-    assert bench.main([*argv, "--out", str(tmp_path / "out.jsonl")]) == 0
-    shown = capsys.readouterr().out
-    assert "| T/1 |" in shown
-    assert "1 items" in shown
-    row = json.loads((tmp_path / "out.jsonl").read_text())
-    assert row["draft"]["passed"]
-    assert row["parse"]["stats"]["drafted_tokens"] > 0
 
 
 def test_alternate_takes_turns() -> None:

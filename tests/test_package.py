@@ -18,6 +18,7 @@ import pytest
 
 import parse_engine
 from parse_engine import Engine, ParseConfig, ParseError
+from parse_engine.bench import run
 from parse_engine.cli_args import build_parser
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
@@ -183,12 +184,16 @@ def test_commands_of_the_readme_exist() -> None:
     commands = list(readme_commands())
     assert commands
     for command in commands:
+        if command[:2] == ["bench", "run"]:
+            args = run.build_parser().parse_args(command[2:])
+            assert run.parse_methods(args.methods, args.threshold)
+            continue
         args = build_parser().parse_args(command)
         assert args.demo
         assert args.question.endswith("code only.")
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", README))
-    others = {"--check", "--limit"}  # of ruff, and of bench, which has parsers of its own
-    assert named - others <= options_of(build_parser())
+    others = {"--check", "--repeat"}  # of ruff, and of bench verify
+    assert named - others <= options_of(build_parser()) | options_of(run.build_parser())
 
 
 def test_readme_lists_the_settings_with_their_defaults() -> None:

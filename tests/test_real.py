@@ -99,7 +99,7 @@ def test_draft_model_of_another_family_with_another_tokenizer(engine: Engine) ->
         ensure_demo_pair().target, ensure_demo_model(OTHER_DRAFT), config=ParseConfig(threshold=0.5)
     )
     assert other.target.network is engine.target.network  # shared
-    assert not other._same_tokenizer
+    assert not other.same_tokenizer
     answer = other.generate(ASK, max_new_tokens=60, temperature=0)
     assert answer.draft_text
     assert answer.stats.drafted_tokens == len(other.target.encode(answer.draft_text))
@@ -124,3 +124,19 @@ def test_twelve_humaneval_items(engine: Engine, request: pytest.FixtureRequest) 
         assert answer.draft_text.startswith(answer.accepted_text)
         assert (stats.full_verdict, stats.fallback) == (verdicts.p_correct[-1], None)
         assert stats.accepted_tokens in (0, *verdicts.token_ends)
+
+
+def test_every_method_of_the_benchmark_answers_on_the_real_pair(engine: Engine) -> None:
+    from parse_engine.bench.measure import measure, warm_up
+    from parse_engine.bench.methods import METHODS, parse_methods
+    from parse_engine.bench.tasks import Item, Task
+
+    item = Item("add", tuple(ASK), lambda text: "def " in text)
+    entries = parse_methods("all")
+    warm_up(engine, item, entries)
+    rows = [measure(engine, Task("t", (item,)), item, entry, 32) for entry in entries]
+    assert [row["method"] for row in rows] == list(METHODS)
+    for row in rows:
+        assert "error" not in row, row
+        assert row["correct"], row
+        assert 0 < row["first_s"] <= row["seconds"]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from parse_engine import (
+    CallTimeoutError,
     DraftProgress,
     Engine,
     Generation,
+    InvalidRequestError,
     ParseConfig,
     TextDelta,
     parse_stats,
@@ -40,6 +44,67 @@ def wait_for_calls() -> None:
     for thread in threading.enumerate():
         if thread.name == "parse-call":
             thread.join()
+
+
+@dataclass(frozen=True, eq=False)
+class Held(Model):
+    """Writes nothing until it is let."""
+
+    free: threading.Event = field(default_factory=threading.Event)
+    begun: threading.Event = field(default_factory=threading.Event)
+
+    def write(self, *args: Any, **settings: Any) -> tuple[int, ...]:
+        self.begun.set()
+        self.free.wait()
+        return super().write(*args, **settings)
+
+
+def held_engine() -> tuple[Engine, Held]:
+    model = tiny_model()
+    held = Held("held", model.network, model.tokenizer)
+    return Engine(held, config=ParseConfig(mode="target")), held
+
+
+async def test_timeouts_do_not_wait_for_a_forward_pass() -> None:
+    engine, held = held_engine()
+    try:
+        with pytest.raises(CallTimeoutError, match="not finished in 0"):
+            engine.generate(ASK, timeout=0.01)
+        with pytest.raises(CallTimeoutError):
+            next(engine.stream(ASK, timeout=0.01))
+        with pytest.raises(CallTimeoutError):
+            await engine.agenerate(ASK, timeout=0.01)
+        assert calls_running() == 3
+    finally:
+        held.free.set()
+    wait_for_calls()
+    assert engine.generate(ASK, max_new_tokens=3, timeout=60).token_ids
+
+
+def test_an_interrupt_does_not_wait_for_a_forward_pass() -> None:
+    engine, held = held_engine()
+    threading.Thread(target=interrupt_after, args=(held.begun,), daemon=True).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(engine.stream(ASK, max_new_tokens=3))
+        assert calls_running() == 1
+    finally:
+        held.free.set()
+    wait_for_calls()
+
+
+def interrupt_after(begun: threading.Event) -> None:
+    """Do what Ctrl-C does, once something has begun."""
+    begun.wait()
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "5", float("nan"), True])
+def test_timeouts_that_are_no_seconds_are_refused(engine: Engine, timeout: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="timeout"):
+        engine.generate(ASK, timeout=timeout)
 
 
 @pytest.mark.parametrize("kind", [DraftProgress, TextDelta])

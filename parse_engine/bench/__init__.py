@@ -8,8 +8,9 @@ from collections.abc import Sequence
 USAGE = """usage: python -m parse_engine bench MEASUREMENT [options]
 
 measurements:
-  verify      what judging costs, beside plain passes of the same size
-  humaneval   PARSE beside the target alone on HumanEval items
+  run      speed, accuracy and acceptance of PARSE and other methods on your models and tasks
+  report   draw the report of a run again
+  verify   what judging costs, beside plain passes of the same size
 
 Each takes --help."""
 
@@ -17,14 +18,18 @@ Each takes --help."""
 def main(argv: Sequence[str]) -> int:
     """Run one measurement; returns the exit code of the process."""
     name, rest = (argv[0], argv[1:]) if argv else ("--help", [])
+    if name == "run":
+        from parse_engine.bench import run
+
+        return run.main(rest)
+    if name == "report":
+        from parse_engine.bench import report
+
+        return report.main(rest)
     if name == "verify":
         from parse_engine.bench import verify
 
         return verify.main(rest)
-    if name == "humaneval":
-        from parse_engine.bench import humaneval
-
-        return humaneval.main(rest)
     asked = name in ("-h", "--help")
     print(USAGE, file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from parse_engine.backends.loading import LoadOptions
     from parse_engine.config import ParseConfig
     from parse_engine.engine import Engine
 
@@ -24,13 +26,21 @@ def open_engine(
     parser: argparse.ArgumentParser, args: argparse.Namespace, config: ParseConfig | None = None
 ) -> Engine:
     """Load the models that were named, or the demo pair."""
+    from transformers.utils import logging
+
     from parse_engine.engine import Engine
 
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if bool(args.target) != bool(args.draft):
         parser.error("give both --target and --draft, or neither for the demo pair")
-    if args.target:
-        return Engine.from_pretrained(args.target, args.draft, config=config)
-    return Engine.demo(config=config)
+    dtype = getattr(args, "dtype", None)
+    if not args.target:
+        if dtype:
+            parser.error("--dtype goes with --target and --draft: the demo pair has its own")
+        return Engine.demo(config=config)
+    loading: LoadOptions = {"dtype": dtype} if dtype else {}
+    return Engine.from_pretrained(args.target, args.draft, config=config, **loading)
 
 
 def alternate(ways: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, list[float]]:

@@ -14,19 +14,24 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from parse_engine.request import check_text
 from parse_integrations.calls import Asked
 from parse_integrations.langchain.callbacks import aannounce, announce
 from parse_integrations.langchain.errors import langchain_errors
 from parse_integrations.langchain.messages import ChunkMaker, to_dicts
+from parse_integrations.langchain.schemas import openai_tool
 from parse_integrations.langchain.settings import ParseSettings
 from parse_integrations.langchain.structured import Method, structured
-from parse_integrations.messages import fit
+from parse_integrations.messages import check_conversation, fit
 from parse_integrations.tool_formats import check_format
-from parse_integrations.tools import check_choice
+from parse_integrations.tools import check_choice, check_offered
 
-TRACING = ("stream", "strict", "ls_structured_output_format", "structured_output_format")
+# What callers set for every model, or for tracing, and what changes no answer here.
+UNUSED = (
+    *("stream", "streaming", "max_retries", "strict"),
+    *("ls_structured_output_format", "structured_output_format"),
+)
 
 
 class ChatParse(ParseSettings):
@@ -134,7 +139,7 @@ class ChatParse(ParseSettings):
     def _ask(
         self, messages: list[BaseMessage], stop: list[str] | None, given: dict[str, Any]
     ) -> Asked:
-        kwargs = {name: value for name, value in given.items() if name not in TRACING}
+        kwargs = {name: value for name, value in given.items() if name not in UNUSED}
         engine = self._engine(kwargs.pop("model", None))
         return self._asked(engine, to_dicts(messages), {**kwargs, "stop": stop})
 
@@ -163,9 +168,9 @@ class ChatParse(ParseSettings):
         **kwargs
             Bound as well.
         """
-        offered = [convert_to_openai_tool(tool, strict=strict) for tool in tools]
+        offered = [openai_tool(tool, strict) for tool in tools]
         with langchain_errors():
-            check_choice(tool_choice, offered)
+            check_choice(tool_choice, check_offered(offered))
         wanted = {"tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls}
         given = {name: value for name, value in wanted.items() if value is not None}
         return self.bind(tools=offered, **given, **kwargs)
@@ -210,6 +215,7 @@ class ChatParse(ParseSettings):
     def get_token_ids(self, text: str) -> list[int]:
         """Return the target's token ids of a text; loads the models if they are not."""
         with langchain_errors():
+            check_text("text", text)
             return list(self._engine().target.encode(text))
 
     def get_num_tokens_from_messages(
@@ -224,9 +230,11 @@ class ChatParse(ParseSettings):
         tools : sequence, optional
             Tools as ``bind_tools`` takes them.
         """
-        offered = [convert_to_openai_tool(tool) for tool in tools or ()]
+        offered = [openai_tool(tool) for tool in tools or ()]
         with langchain_errors():
+            conversation = to_dicts(messages)
+            check_conversation(conversation)
             engine = self._engine()
             form = check_format(self.tool_format)
-            fitted = fit(engine.target, to_dicts(messages), offered, form)
+            fitted = fit(engine.target, conversation, check_offered(offered), form)
             return len(engine.target.render(fitted.messages, fitted.tools).ids)

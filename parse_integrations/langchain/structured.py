@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import LanguageModelInput
@@ -15,10 +15,10 @@ from langchain_core.output_parsers.openai_tools import (
 )
 from langchain_core.outputs import ChatGeneration, Generation
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
-from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
 
 from parse_engine import InvalidRequestError
+from parse_integrations.langchain.schemas import answer_schema, openai_tool
 
 Method = Literal["json_schema", "function_calling", "json_mode"]
 
@@ -26,15 +26,20 @@ Method = Literal["json_schema", "function_calling", "json_mode"]
 class _Whole:
     """Refuses answers that were cut off; LangChain's parsers complete them to something."""
 
+    calls: ClassVar[bool] = False  # whether the answer is a tool call
+
     def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
         message = result[0].message if isinstance(result[0], ChatGeneration) else None
         if message is not None and not partial:
             broken = getattr(message, "invalid_tool_calls", [])
-            if broken or message.response_metadata.get("finish_reason") == "length":
+            called = getattr(message, "tool_calls", [])
+            cut_off = message.response_metadata.get("finish_reason") == "length"
+            if broken or cut_off or (self.calls and not called):
                 written = broken[0]["args"] if broken else message.text
+                hint = "Give more max_tokens" if cut_off else "A stop string may have ended it"
                 raise OutputParserException(
-                    "The answer was cut off, or is not what was asked for. "
-                    f"Give more max_tokens. It was: {written}",
+                    f"The answer was cut off, or is not what was asked for. {hint}. "
+                    f"It was: {written!r}",
                     llm_output=str(written),
                 )
         return super().parse_result(result, partial=partial)  # type: ignore[misc]
@@ -49,11 +54,11 @@ class _WholePydantic(_Whole, PydanticOutputParser):  # type: ignore[type-arg]
 
 
 class _WholeTool(_Whole, JsonOutputKeyToolsParser):
-    pass
+    calls: ClassVar[bool] = True
 
 
 class _WholePydanticTool(_Whole, PydanticToolsParser):
-    pass
+    calls: ClassVar[bool] = True
 
 
 def structured(
@@ -78,7 +83,7 @@ def structured(
     parser: Any
     if method == "function_calling":
         assert schema is not None
-        name = convert_to_openai_tool(schema)["function"]["name"]
+        name = openai_tool(schema)["function"]["name"]
         bound: Any = llm.bind_tools(
             [schema], tool_choice=name, strict=strict, parallel_tool_calls=False, **note, **settings
         )
@@ -90,7 +95,7 @@ def structured(
         wanted: dict[str, Any] = {"type": "json_object"}
         if method == "json_schema":
             assert schema is not None
-            json_schema = convert_to_json_schema(schema, strict=strict)
+            json_schema = answer_schema(schema, strict)
             named = {"name": json_schema.get("title", "answer"), "schema": json_schema}
             wanted = {"type": "json_schema", "json_schema": named}
         bound = llm.bind(response_format=wanted, **note, **settings)

@@ -1,0 +1,61 @@
+"""Whether an answer is right: by a number, by a text, by running it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+
+from parse_engine.bench.code import code_of, runs
+
+Check = Callable[[str], bool]
+
+_NUMBER = r"[-+]?(?:\d[\d,]*)?\.?\d+"
+_FIND_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
+
+
+def number_in(text: str) -> Decimal | None:
+    """Return the number after the last ``####``, or else the last number of a text; None without.
+
+    Thousands may be marked by commas.
+    """
+    after = text.rpartition("####")[2]
+    found = _FIND_NUMBER.findall(after) or _FIND_NUMBER.findall(text)
+    if not found:
+        return None
+    # behind the mark the number comes first, in a text it comes last
+    chosen = found[0] if "####" in text and _FIND_NUMBER.search(after) else found[-1]
+    return Decimal(chosen.replace(",", ""))
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number and nothing else."""
+    return re.fullmatch(rf"\s*{_NUMBER}\s*", text) is not None
+
+
+def number(answer: str) -> Check:
+    """Check that the number an answer comes to is the right one."""
+    right = number_in(answer)
+    return lambda text: right is not None and number_in(text) == right
+
+
+def exact(answer: str) -> Check:
+    """Check that a text is the right one, but for white space around it and capitals."""
+    return lambda text: text.strip().casefold() == answer.strip().casefold()
+
+
+def contains(answer: str) -> Check:
+    """Check that the right answer stands somewhere in a text, but for capitals."""
+    return lambda text: answer.strip().casefold() in text.casefold()
+
+
+def passes(test: str) -> Check:
+    """Check that a test program runs without an error behind the code of an answer."""
+    return lambda text: runs(f"{code_of(text)}\n{test}\n")
+
+
+CHECKERS: dict[str, Callable[[str], Check]] = {
+    "number": number,
+    "exact": exact,
+    "contains": contains,
+}

@@ -1,0 +1,105 @@
+"""One method answers one item, timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from transformers import DynamicCache
+
+from parse_engine.bench.meter import Meter, measuring
+from parse_engine.bench.methods import Entry
+from parse_engine.bench.methods.job import Answer, Job
+from parse_engine.bench.store import Row
+from parse_engine.bench.tasks import Item, Task
+from parse_engine.engine import Engine
+from parse_engine.errors import InvalidRequestError
+from parse_engine.prefill import prefill
+from parse_engine.render import encode_plain
+
+WARM_UP_TOKENS = 8
+
+
+def warm_up(engine: Engine, item: Item, entries: Sequence[Entry]) -> None:
+    """Let every method write a few tokens; what a method cannot do with these models it says now.
+
+    Raises
+    ------
+    ParseError
+        If a method does not work with these models, or they are one and the same.
+    """
+    if engine.draft is None or engine.draft.network is engine.target.network:
+        raise InvalidRequestError(
+            f"The target is {engine.target.name}, and no other model drafts.",
+            "Give two models: --target and --draft.",
+        )
+    for entry in entries:
+        answer_with(engine, item, entry, WARM_UP_TOKENS)
+
+
+def measure(engine: Engine, task: Task, item: Item, entry: Entry, limit: int) -> Row:
+    """Return what a method wrote and what it took, ready for JSON.
+
+    An error is a row too, with its text: the other methods go on.
+    """
+    about = {"task": task.name, "item": item.id, "category": item.category, "method": entry.label}
+    try:
+        answer, seconds, job, target, draft = answer_with(engine, item, entry, limit)
+    except Exception as error:  # noqa: BLE001 - kept in the row, counted in the report
+        return {**about, "error": f"{type(error).__name__}: {error}"}
+    read, write = (target.seconds_of(several=several) for several in (True, False))
+    helped = sum(draft.seconds)
+    several = sum(count > 1 for count in target.positions)
+    return {
+        **about,
+        "seconds": seconds,
+        "first_s": job.first_s,
+        "tokens": answer.tokens,
+        "finish_reason": answer.finish_reason,
+        "correct": item.check(answer.text) if item.check else None,
+        "drafted": answer.drafted,
+        "accepted": answer.accepted,
+        "target_tokens": sum(target.positions),
+        "target_passes": {"several": several, "one": len(target.positions) - several},
+        "stages": {
+            "draft": helped,
+            "read": read,
+            "write": write,
+            "other": seconds - helped - read - write,
+        },
+        "prefill_s": prefill_seconds(engine, item, answer) if entry.name == "parse" else None,
+        "text": answer.text,
+        "details": answer.details,
+    }
+
+
+def answer_with(
+    engine: Engine, item: Item, entry: Entry, limit: int
+) -> tuple[Answer, float, Job, Meter, Meter]:
+    """Let a method answer; return the answer, the seconds, and what was counted meanwhile."""
+    assert engine.draft is not None
+    with (
+        measuring(engine.target.network) as target,
+        measuring(engine.draft.network) as draft,
+    ):
+        start = time.perf_counter()
+        job = Job(engine, item.messages, limit, entry.level, target)
+        answer = entry.method.answer(job)
+        seconds = time.perf_counter() - start
+    return answer, seconds, job, target, draft
+
+
+def prefill_seconds(engine: Engine, item: Item, answer: Answer) -> float | None:
+    """Time one prefill of prompt and draft by the target: the least that judging can cost."""
+    target = engine.target
+    draft_ids = encode_plain(target.tokenizer, answer.details["draft_text"])
+    if not draft_ids:
+        return None
+    prompt = target.render(item.messages)
+    start = time.perf_counter()
+    prefill(target, DynamicCache(), prompt.ids, draft_ids, signals=False)
+    if target.network.device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+    return time.perf_counter() - start

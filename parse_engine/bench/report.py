@@ -1,0 +1,209 @@
+"""The report of a run: a page that needs nothing beside it, and the same figures as Markdown."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from parse_engine.bench import charts
+from parse_engine.bench.intervals import Estimate
+from parse_engine.bench.store import REPORT, Key, Row, Store
+from parse_engine.bench.summary import ALL, Figures, ratio_of, summarize
+from parse_engine.view import LOSSY
+
+STYLE = """
+body { font: 14px/1.5 system-ui, sans-serif; color: #1f2430; background: #fff; margin: 32px auto;
+  max-width: 1020px; padding: 0 16px; }
+h1 { font-size: 22px; } h2 { font-size: 16px; margin: 32px 0 4px; }
+p { max-width: 760px; margin: 4px 0 12px; } .faint { color: #6b7280; }
+.panels { display: flex; flex-wrap: wrap; gap: 16px; } svg { font-family: inherit; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 12px; }
+th, td { padding: 4px 9px; text-align: right; border-bottom: 1px solid #e5e7eb;
+  white-space: nowrap; font-variant-numeric: tabular-nums; }
+th { color: #6b7280; font-weight: 600; }
+td:nth-child(-n+2), th:nth-child(-n+2) { text-align: left; }
+i { display: inline-block; width: 10px; height: 10px; margin: 0 5px 0 12px; }
+"""
+COLUMNS = (
+    *("task", "method", "items", "speedup (95%)", "tokens/s", "seconds", "to first text, s"),
+    *("right", "difference, points (95%)", "accepted", "target tokens", "cut off"),
+)
+HOW = (
+    "Medians over items. Speedup: the target's seconds / the method's on the same item, with a "
+    "bootstrap interval; answers differ in length, and the time to write them is part of it. "
+    "Difference: share of right answers minus the target's on the same items. Accepted: of the "
+    "tokens that were proposed to the target. Target tokens: positions that went through the "
+    "target. Cut off: answers that the limit of tokens ended."
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Render the report of a folder again."""
+    parser = argparse.ArgumentParser(
+        prog="python -m parse_engine bench report", description=main.__doc__
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="what bench run wrote to --out")
+    print(finish(Store(parser.parse_args(argv).folder)))
+    return 0
+
+
+def finish(store: Store) -> str:
+    """Write the page of a run; return its figures as Markdown, and where the page lies."""
+    manifest, rows = store.manifest, store.rows()
+    found = summarize(rows, manifest["methods"], [task["name"] for task in manifest["tasks"]])
+    path = store.folder / REPORT
+    path.write_text(page(manifest, rows, found), encoding="utf-8")
+    table = [f"| {' | '.join(line)} |" for line in (COLUMNS, ["---"] * len(COLUMNS), *cells(found))]
+    said = [*setting(manifest), *notes(manifest, rows, found)]
+    return "\n".join([*table, "", *said, "", f"Report: {path}"])
+
+
+def cells(found: Iterable[Figures]) -> list[list[str]]:
+    """Return the table of figures."""
+    return [
+        [
+            one.task,
+            one.method,
+            f"{one.items}" + (f" (+ {one.failed} failed)" if one.failed else ""),
+            spread(one.speedup, "{:.2f}"),
+            f"{one.tokens_per_s:.1f}",
+            f"{one.seconds:.2f}",
+            f"{one.first_s:.2f}",
+            f"{one.right} of {one.checked}" if one.checked else "-",
+            spread(one.difference, "{:+.0f}", 100) if one.method != "target" else "-",
+            "-" if one.accepted_fraction is None else f"{one.accepted_fraction:.0%}",
+            f"{one.target_tokens:.0f}",
+            f"{one.cut_off}",
+        ]
+        for one in found
+    ]
+
+
+def spread(estimate: Estimate | None, form: str, scale: float = 1) -> str:
+    """Write a figure with its interval."""
+    if estimate is None:
+        return "-"
+    value, low, high = (
+        form.format(scale * one) for one in (estimate.value, estimate.low, estimate.high)
+    )
+    return f"{value} ({low} to {high})"
+
+
+def setting(manifest: dict[str, Any]) -> list[str]:
+    """Return what was measured, line by line."""
+    config = manifest["config"]
+    return [
+        LOSSY,
+        f"Target {manifest['target']}, draft {manifest['draft']}; greedy, at most "
+        f"{manifest['max_new_tokens']} tokens, threshold {config['threshold']:g}, "
+        f"{config['verify_order']}, {config['accept_rule']}, seed {manifest['seed']}.",
+        manifest["machine"],
+    ]
+
+
+def notes(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures]) -> list[str]:
+    """Return what PARSE is held to, and what failed, line by line."""
+    lines = []
+    last = found[-1].task if found else ALL
+    for one in found:
+        if one.task == last and one.of_ideal is not None:
+            lines.append(
+                f"{one.method}: {spread(one.of_ideal, '{:.2f}')} of the ideal speed for what was "
+                "accepted (drafting, one prefill of prompt and draft, and the rewritten tokens at "
+                "the target's own speed)."
+            )
+            lines += beside_sequential(manifest, rows, one.method)
+    failures: dict[str, list[str]] = {}
+    for (task, item, method), row in rows.items():
+        if "error" in row:
+            failures.setdefault(f"{task} {item}: {row['error']}", []).append(method)
+    return lines + [f"Failed ({', '.join(by)}): {what}" for what, by in failures.items()]
+
+
+def beside_sequential(manifest: dict[str, Any], rows: dict[Key, Row], method: str) -> list[str]:
+    """Compare PARSE with asking about one prefix after the other, at the same threshold."""
+
+    def threshold(label: str) -> float:
+        return float(label.partition("@")[2] or manifest["config"]["threshold"])
+
+    return [
+        f"{method} beside {other}: {spread(times, '{:.2f}')} times as fast."
+        for other in manifest["methods"]
+        if other.partition("@")[0] == "sequential" and threshold(other) == threshold(method)
+        if (times := ratio_of(rows, other, method)) is not None
+    ]
+
+
+def page(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures]) -> str:
+    """Return the report as HTML."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
+        for line in cells(found)
+    )
+    first = "".join(f'<p class="faint">{escape(line)}</p>' for line in setting(manifest))
+    said = "".join(f"<p>{escape(line)}</p>" for line in notes(manifest, rows, found))
+    figures = "".join(
+        f"<h2>{title}</h2><p>{text}</p><div class=panels>{''.join(panels)}</div>"
+        for title, text, panels in sections(manifest, rows, found)
+        if panels
+    )
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>PARSE benchmark</title>'
+        f"<style>{STYLE}</style><h1>PARSE beside other ways to answer</h1>{first}{figures}"
+        f"<h2>Figures</h2><p>{HOW}</p><div class=scroll><table><tr>{head}</tr>{body}</table></div>"
+        f"{said}"
+        "</html>\n"
+    )
+
+
+def sections(
+    manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures]
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield title, text and charts of each part of the page; categories are in the table only."""
+    methods = manifest["methods"]
+    shades = charts.colours(methods)
+    tasks = [task["name"] for task in manifest["tasks"]]
+    each = [(name, [one for one in found if one.task == name]) for name in (*tasks, ALL)]
+    each = [(name, of) for name, of in each if of]
+    yield "Speedup by task", "", [charts.speedups(task, of, shades) for task, of in each]
+    yield (
+        "Accuracy against speedup",
+        "Up is right, to the right is fast.",
+        [chart for task, of in each if (chart := charts.accuracy(task, of, shades))],
+    )
+    yield (
+        "As the threshold varies",
+        "Speedup over the target alone; share of the drafted tokens that is accepted; share of "
+        "right answers.",
+        [chart for task, of in each if (chart := charts.thresholds(task, of))],
+    )
+    yield (
+        "Accepted by position",
+        "The share of drafts that are accepted at least so far.",
+        [
+            chart
+            for task in tasks
+            if (chart := charts.by_position(task, drafts(methods, rows, task), shades))
+        ],
+    )
+    legend = "".join(
+        f'<i style="background:{shade}"></i>{label}' for label, shade in charts.STAGES.values()
+    )
+    yield "Where the time goes", legend, [charts.stages(task, of) for task, of in each]
+
+
+def drafts(methods: Sequence[str], rows: dict[Key, Row], task: str) -> dict[str, list[Row]]:
+    """Return the rows of methods that draft whole answers, by method, for one task."""
+    return {
+        method: [
+            row
+            for (of, _, by), row in rows.items()
+            if of == task and by == method and "error" not in row and row["drafted"]
+        ]
+        for method in methods
+        if method.partition("@")[0] in ("parse", "cascade", "sequential")
+    }

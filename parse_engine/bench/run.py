@@ -1,0 +1,153 @@
+"""All methods on the same questions, in turn, in one process: ``python -m parse_engine bench run``.
+
+Every item is answered by each method before the next item comes, and the methods take turns in
+going first, so that a busy moment of the machine hits all of them and the ratios hold. All write
+greedily. An interrupted run goes on where it was when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from parse_engine.bench import tasks as forms
+from parse_engine.bench.common import add_models, machine, open_engine
+from parse_engine.bench.measure import measure, warm_up
+from parse_engine.bench.methods import METHODS, Entry, parse_methods
+from parse_engine.bench.report import finish
+from parse_engine.bench.store import Store
+from parse_engine.bench.tasks import Item, Task, load_tasks
+from parse_engine.cli_args import SETTINGS, add_settings, count
+from parse_engine.config import ParseConfig
+from parse_engine.errors import FallbackWarning
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the options."""
+    listed = "\n".join(f"  {name:22}{method.does}" for name, method in METHODS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m parse_engine bench run",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=(__doc__ or "").replace("``", ""),
+        epilog=f"methods:\n{listed}\n\ntasks:\n{forms.__doc__}".replace("``", ""),
+    )
+    parser.add_argument(
+        "--tasks",
+        required=True,
+        metavar="LIST",
+        help=f"files, NAME=FILE, or of {', '.join(forms.FORMS)} those that lie in --data",
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="where the publishers' files lie")
+    parser.add_argument(
+        "--methods",
+        default="target,parse,draft",
+        metavar="LIST",
+        help="some of those below, or all; parse@0.9 sets a threshold, spec_reason@5 a score "
+        "(default: target,parse,draft)",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="results and report")
+    add_models(parser)
+    parser.add_argument("--dtype", metavar="NAME", help="such as bfloat16; default: its own")
+    parser.add_argument(
+        "--limit", type=count, metavar="N", help="items of each task, drawn by --seed"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    parser.add_argument(
+        "--max-new-tokens", type=count, default=320, metavar="N", help="default: 320"
+    )
+    add_settings(parser).add_argument(
+        "--threshold",
+        type=thresholds,
+        default=(ParseConfig().threshold,),
+        metavar="P[,P...]",
+        help="verdict that a prefix must reach; with several, parse runs once with each",
+    )
+    return parser
+
+
+def thresholds(text: str) -> tuple[float, ...]:
+    """Read numbers from 0 to 1."""
+    try:
+        values = tuple(dict.fromkeys(float(word) for word in text.split(",")))
+    except ValueError:
+        values = ()
+    if not values or not all(0 <= value <= 1 for value in values):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 0 to 1")
+    return values
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure what is not measured yet, and report."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    entries = parse_methods(args.methods, args.threshold)
+    tasks = [task.sample(args.limit, args.seed) for task in load_tasks(args.tasks, args.data)]
+    given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
+    config = ParseConfig(threshold=args.threshold[0], **given)
+    store = Store(args.out)
+    done = store.open(manifest(args, tasks, entries, config))
+    left = [
+        (task, item, entry)
+        for task, item, entry in turns(tasks, entries)
+        if "error" in done.get((task.name, item.id, entry.label), {"error": "not asked yet"})
+    ]
+    if left:
+        from tqdm import tqdm
+
+        engine = open_engine(parser, args, config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)  # each row says it
+            warm_up(engine, tasks[0].items[0], entries)
+            try:
+                for task, item, entry in tqdm(left, disable=None, unit="answer"):
+                    store.add(measure(engine, task, item, entry, args.max_new_tokens))
+            except KeyboardInterrupt:
+                print("Give the same command again to go on from here.", file=sys.stderr)
+                raise
+    print(finish(store))
+    return 0
+
+
+def turns(tasks: Sequence[Task], entries: Sequence[Entry]) -> Iterator[tuple[Task, Item, Entry]]:
+    """Yield who answers what, in order: the tasks item by item, the methods in rotation."""
+    number = 0
+    for items in zip_longest(*(task.items for task in tasks)):
+        for task, item in zip(tasks, items, strict=True):
+            if item is not None:
+                first = number % len(entries)
+                number += 1
+                for entry in (*entries[first:], *entries[:first]):
+                    yield task, item, entry
+
+
+def manifest(
+    args: argparse.Namespace, tasks: Sequence[Task], entries: Sequence[Entry], config: ParseConfig
+) -> dict[str, Any]:
+    """Say what is measured, so that nothing else is added to it."""
+    return {
+        "target": args.target or "demo",
+        "draft": args.draft or "demo",
+        "dtype": args.dtype,
+        "methods": [entry.label for entry in entries],
+        "tasks": [
+            {"name": task.name, "items": len(task.items), "sha256": digest(task)} for task in tasks
+        ],
+        "max_new_tokens": args.max_new_tokens,
+        "seed": args.seed,
+        "config": asdict(config),
+        "machine": machine(),
+    }
+
+
+def digest(task: Task) -> str:
+    """Tell questions apart."""
+    asked = json.dumps([[item.id, item.messages] for item in task.items])
+    return hashlib.sha256(asked.encode()).hexdigest()[:16]

@@ -1,0 +1,231 @@
+"""What the models are asked in a measurement, and how an answer is checked.
+
+A file has one JSON object a line, in one of these forms, told by the keys of its first line:
+
+- ``gsm8k``: ``question``, ``answer`` (its last line is ``#### n``), as openai/grade-school-math;
+- ``humaneval``: ``task_id``, ``prompt``, ``test``, ``entry_point``, as openai/human-eval;
+- ``spec-bench``: ``question_id``, ``category``, ``turns``, as hemingkx/Spec-Bench. Only the first
+  turn is asked: later ones are about answers that differ from method to method;
+- your own: ``prompt`` (a text) or ``messages`` (role and content), optionally ``id``, and
+  optionally how to check an answer: ``answer``, compared by the ``checker`` ``number`` (the default
+  where it is one), ``exact`` (the default for other texts) or ``contains``; or ``test``, a Python
+  program that is run behind the code of the answer and must get to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from parse_engine.bench import checks
+from parse_engine.bench.checks import Check
+from parse_engine.bench.code import CodeTask
+from parse_engine.errors import InvalidRequestError
+from parse_engine.request import check_messages
+from parse_engine.types import Message
+
+FORMS = ("gsm8k", "humaneval", "spec-bench")
+# Small models that are told of the form of the answer first give nothing but the answer.
+ASK_MATHS = (
+    "Think step by step and show each calculation. Then write the final answer as a number on a "
+    "last line that starts with ####."
+)
+HINT = "python -m parse_engine bench run --help describes the forms of files."
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question.
+
+    Parameters
+    ----------
+    id : str
+        Its name, unique in its task.
+    messages : tuple of dict
+        The conversation to answer.
+    check : callable, optional
+        Says whether the text of an answer is right; None where nobody can.
+    category : str
+        A part of the task; empty where it has none.
+    steps : bool
+        Whether the steps of an answer can be checked one by one, by ``first_wrong_step``.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    check: Check | None = None
+    category: str = ""
+    steps: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """A named list of questions."""
+
+    name: str
+    items: tuple[Item, ...]
+
+    def sample(self, limit: int | None, seed: int) -> Task:
+        """Return so many items, drawn by a seed, in the order of the file; all if None."""
+        if limit is None or limit >= len(self.items):
+            return self
+        chosen = sorted(random.Random(seed).sample(range(len(self.items)), limit))
+        return replace(self, items=tuple(self.items[index] for index in chosen))
+
+
+def load_tasks(spec: str, data: Path | None = None) -> tuple[Task, ...]:
+    """Read the tasks that are named in a list with commas.
+
+    Parameters
+    ----------
+    spec : str
+        Each is a path, ``NAME=PATH``, or the name of one of the publishers' forms, whose file is
+        then looked for in ``data``.
+    data : Path, optional
+        A folder of files.
+
+    Raises
+    ------
+    InvalidRequestError
+        If a file is missing, or has a line that is in none of the forms.
+    """
+    tasks = tuple(load_task(word.strip(), data) for word in spec.split(",") if word.strip())
+    names = [task.name for task in tasks]
+    if not names or len(set(names)) < len(names):
+        raise InvalidRequestError(
+            f"tasks is {spec!r}.", "Name at least one, and give each its own name: NAME=PATH."
+        )
+    return tasks
+
+
+def load_task(spec: str, data: Path | None = None) -> Task:
+    """Read one task: a path, ``NAME=PATH``, or a publisher's form whose file lies in ``data``."""
+    name, equals, given = spec.partition("=")
+    if not equals:
+        name, given = "", spec
+    path = _find(spec, data) if given in FORMS and not equals else Path(given)
+    lines = read_lines(path)
+    form = form_of(lines[0][1])
+    items = tuple(_item(form, path, number, line) for number, line in lines)
+    ids = [item.id for item in items]
+    if len(set(ids)) < len(ids):
+        twice = next(one for one in ids if ids.count(one) > 1)
+        raise InvalidRequestError(f"{path} has the id {twice!r} twice.", "Give each item its own.")
+    return Task(name or (form if form in FORMS else path.stem), items)
+
+
+def form_of(line: dict[str, Any]) -> str | None:
+    """Tell the form of a file from a line of it; None for what is none."""
+    if {"prompt", "test", "entry_point", "task_id"} <= line.keys():
+        return "humaneval"
+    if {"question", "answer"} <= line.keys() and "####" in str(line["answer"]):
+        return "gsm8k"
+    if "turns" in line:
+        return "spec-bench"
+    return "own" if "prompt" in line or "messages" in line else None
+
+
+def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Return the objects of a JSONL file with the numbers of their lines."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(
+            f"The task file {str(path)!r} cannot be read: {error}.",
+            f"Give the path of a JSONL file, or one of {', '.join(FORMS)} with --data FOLDER.",
+        ) from error
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise InvalidRequestError(f"{path}, line {number}: no JSON: {error}.", HINT) from error
+        if not isinstance(value, dict):
+            raise InvalidRequestError(f"{path}, line {number}: no JSON object.", HINT)
+        found.append((number, value))
+    if not found:
+        raise InvalidRequestError(f"The task file {str(path)!r} has no items.", HINT)
+    return found
+
+
+def _find(name: str, data: Path | None) -> Path:
+    """Return the one file of a folder that is in a publisher's form."""
+    if data is None:
+        raise InvalidRequestError(
+            f"Task {name!r} needs its file, and none is fetched.",
+            f"Give {name}=PATH to the publisher's file, or the folder that it lies in: --data DIR.",
+        )
+    found = [path for path in sorted(data.glob("*.jsonl")) if _first_form(path) == name]
+    if len(found) != 1:
+        listed = ", ".join(path.name for path in found) or "none"
+        raise InvalidRequestError(
+            f"{str(data)!r} should have one file in the form of {name}, and has: {listed}.",
+            f"Say which: {name}=PATH.",
+        )
+    return found[0]
+
+
+def _first_form(path: Path) -> str | None:
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        try:
+            first = json.loads(next(lines, "null"))
+        except ValueError:
+            return None
+    return form_of(first) if isinstance(first, dict) else None
+
+
+def _item(form: str | None, path: Path, number: int, line: dict[str, Any]) -> Item:
+    readers = {"gsm8k": _maths, "humaneval": _code, "spec-bench": _turns, "own": _own}
+    try:
+        if form is None or form_of(line) != form:
+            raise ValueError(
+                f"keys {sorted(line)} are in no known form, or not in the first line's"
+            )
+        item = readers[form](line, str(number))
+        return replace(item, messages=check_messages(item.messages))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidRequestError(f"{path}, line {number}: {error}.", HINT) from error
+
+
+def _ask(text: str) -> tuple[Message, ...]:
+    return ({"role": "user", "content": text},)
+
+
+def _maths(line: dict[str, Any], number: str) -> Item:
+    check = checks.number(line["answer"])
+    return Item(number, _ask(f"{line['question']}\n\n{ASK_MATHS}"), check, steps=True)
+
+
+def _code(line: dict[str, Any], number: str) -> Item:  # noqa: ARG001 - one signature for all forms
+    task = CodeTask.from_json(line)
+    return Item(task.name, tuple(task.messages), task.passed_by)
+
+
+def _turns(line: dict[str, Any], number: str) -> Item:
+    name, category = str(line.get("question_id", number)), str(line.get("category", ""))
+    return Item(name, _ask(line["turns"][0]), category=category)
+
+
+def _own(line: dict[str, Any], number: str) -> Item:
+    messages = tuple(line["messages"]) if "messages" in line else _ask(line["prompt"])
+    return Item(str(line.get("id", number)), messages, _own_check(line))
+
+
+def _own_check(line: dict[str, Any]) -> Check | None:
+    if "test" in line:
+        return checks.passes(str(line["test"]))
+    if "answer" not in line:
+        if "checker" in line:
+            raise ValueError("a checker without an answer to compare with")
+        return None
+    answer = str(line["answer"])
+    usual = "number" if checks.is_number(answer) else "exact"
+    checker = line.get("checker", usual)
+    if checker not in checks.CHECKERS:
+        raise ValueError(f"checker is {checker!r}, and must be one of {', '.join(checks.CHECKERS)}")
+    return checks.CHECKERS[checker](answer)

@@ -1,0 +1,196 @@
+"""A run is complete, resumable and honest about what it holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parse_engine import Engine, InvalidRequestError, ParseConfig, bench
+from parse_engine.bench import measure, run
+from parse_engine.bench.methods import METHODS
+from parse_engine.bench.methods.job import Answer, Job
+from parse_engine.bench.store import Store
+from parse_engine.cli import main as cli
+from tests.scripted import scripted
+from tests.tiny_models import tiny_model
+
+LINES = [{"prompt": f"Say {word}.", "answer": word} for word in ("this", "that", "so")]
+
+
+@pytest.fixture
+def argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the command of a run on tiny models."""
+
+    def tiny(parser: Any, args: Any, config: ParseConfig) -> Engine:
+        return Engine(tiny_model(), tiny_model(seed=1), config)
+
+    monkeypatch.setattr(run, "open_engine", tiny)
+    tasks = tmp_path / "own.jsonl"
+    tasks.write_text("".join(json.dumps(line) + "\n" for line in LINES), encoding="utf-8")
+    return [
+        *("run", "--tasks", str(tasks), "--out", str(tmp_path / "out")),
+        *("--limit", "2", "--max-new-tokens", "24"),
+    ]
+
+
+def results(argv: list[str]) -> list[dict[str, Any]]:
+    path = Path(argv[argv.index("--out") + 1]) / "results.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_all_methods_answer_every_item_and_the_report_shows_them(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv += ["--methods", "all", "--threshold", "0.3,0.9"]
+    assert bench.main(argv) == 0
+    shown = capsys.readouterr().out
+    rows = results(argv)
+    labels = [name for name in METHODS if name != "parse"] + ["parse@0.3", "parse@0.9"]
+    assert len(rows) == 2 * len(labels)
+    for number in (0, 1):  # item by item, another method first each time
+        some = rows[number * len(labels) : (number + 1) * len(labels)]
+        assert len({row["item"] for row in some}) == 1
+        assert {row["method"] for row in some} == set(labels)
+    assert rows[0]["method"] != rows[len(labels)]["method"]
+    for row in rows:
+        assert row["seconds"] >= sum(row["stages"][name] for name in ("draft", "read", "write"))
+        assert row["first_s"] is None or row["first_s"] <= row["seconds"]
+        assert row["correct"] is False
+        assert (row["prefill_s"] is not None) == row["method"].startswith("parse")
+    alone = {row["item"]: row["text"] for row in rows if row["method"] == "target"}
+    assert all(row["text"] == alone[row["item"]] for row in rows if row["method"] == "assisted")
+
+    page = (Path(argv[argv.index("--out") + 1]) / "report.html").read_text(encoding="utf-8")
+    for label in labels:
+        assert f"| own | {label} | 2 |" in shown
+        assert f"<td>{label}</td>" in page
+    assert "PARSE is not lossless" in shown
+    assert "PARSE is not lossless" in page
+    assert "of the ideal speed" in page
+    assert "src=" not in page
+    assert "href=" not in page
+    for title in ("Speedup", "Accuracy", "threshold varies", "by position", "time goes"):
+        assert title in page
+
+
+def test_an_interrupted_run_goes_on_where_it_was(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, count = measure.measure, 0
+
+    def interrupted(*args: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(run, "measure", interrupted)
+    assert cli(["bench", *argv]) == 130
+    assert "same command" in capsys.readouterr().err
+    begun = results(argv)
+    assert len(begun) == 2
+
+    path = Path(argv[argv.index("--out") + 1]) / "results.jsonl"
+    with path.open("a", encoding="utf-8") as out:
+        out.write('{"task": "own", "it')  # the power went
+    assert bench.main(argv) == 0
+    rows = results(argv)
+    assert rows[:2] == begun
+    assert len({(row["item"], row["method"]) for row in rows}) == len(rows) == 6
+    done = count
+    assert bench.main(argv) == 0
+    assert (count, results(argv)) == (done, rows)  # nothing left to do
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["--limit", "1"],
+        ["--methods", "target,draft"],
+        ["--threshold", "0.5"],
+        ["--max-new-tokens", "25"],
+        ["--verify-order", "all"],
+        ["--target", "a", "--draft", "b"],
+    ],
+)
+def test_a_folder_holds_one_measurement(
+    argv: list[str], change: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Path(argv[argv.index("--out") + 1])
+    out.mkdir()
+    args = run.build_parser().parse_args(argv[1:])
+    tasks = [task.sample(2, 0) for task in run.load_tasks(args.tasks)]
+    entries = run.parse_methods(args.methods)
+    Store(out).open(run.manifest(args, tasks, entries, ParseConfig()))
+    monkeypatch.setattr(run, "open_engine", None)  # refused before a model is loaded
+    with pytest.raises(InvalidRequestError, match="another measurement"):
+        bench.main([*argv, *change])
+
+
+def test_results_without_a_manifest_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").write_text("{}\n")
+    with pytest.raises(InvalidRequestError, match=r"no manifest"):
+        Store(tmp_path).open({})
+    with pytest.raises(InvalidRequestError, match="holds no measurement"):
+        bench.main(["report", str(tmp_path)])
+
+
+def test_what_fails_is_counted_and_asked_again(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(job: Job) -> Answer:
+        if job.limit == 24:  # not in the warm-up
+            raise RuntimeError("out of memory")
+        return Answer("", 0, "stop")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(METHODS, "draft", METHODS["draft"].__class__(broken, "broken"))
+        assert bench.main(argv) == 0
+    shown = capsys.readouterr().out
+    assert "| own | draft | 0 (+ 2 failed) |" in shown
+    assert "RuntimeError: out of memory" in shown
+    assert bench.main(argv) == 0
+    shown = capsys.readouterr().out
+    assert "| own | draft | 2 |" in shown
+    assert "out of memory" not in shown
+    assert bench.main(["report", argv[argv.index("--out") + 1]]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_a_method_that_cannot_work_is_refused_at_once(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tiny_model()
+    monkeypatch.setattr(run, "open_engine", lambda *_: Engine(target, scripted(target, "Yes.")))
+    with pytest.raises(InvalidRequestError, match="no other model drafts"):
+        bench.main(argv)
+    assert not (Path(argv[argv.index("--out") + 1]) / "results.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--threshold", "2"], "no list of numbers"),
+        (["--threshold", "high"], "no list of numbers"),
+        (["--limit", "0"], "whole number"),
+    ],
+)
+def test_wrong_options_are_usage_errors(
+    argv: list[str], options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        bench.main([*argv, *options])
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_help_describes_methods_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["run", "--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in METHODS)
+    assert "openai/human-eval" in shown

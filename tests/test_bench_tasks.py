@@ -1,0 +1,210 @@
+"""Tasks are read from the forms that publishers use, and answers are checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parse_engine import InvalidRequestError
+from parse_engine.bench import code
+from parse_engine.bench.arithmetic import first_wrong_step
+from parse_engine.bench.checks import number_in
+from parse_engine.bench.tasks import Task, load_task, load_tasks
+
+GSM8K = {
+    "question": "How many are 3 + 1,200?",
+    "answer": "3 + 1200 = <<3+1200=1203>>1203\n#### 1,203",
+}
+HUMANEVAL = {
+    "task_id": "T/1",
+    "prompt": 'def add(a, b):\n    """Add."""\n',
+    "test": "def check(f):\n    assert f(1, 2) == 3\n",
+    "entry_point": "add",
+}
+SPEC_BENCH = {"question_id": 81, "category": "writing", "turns": ["Write.", "Write again."]}
+
+
+def write(path: Path, *lines: Any) -> Path:
+    path.write_text(
+        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8"
+    )
+    return path
+
+
+def test_publishers_forms_are_recognized(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", GSM8K, GSM8K)
+    write(tmp_path / "b.jsonl", HUMANEVAL)
+    write(tmp_path / "c.jsonl", SPEC_BENCH)
+    maths, programs, chat = load_tasks("gsm8k,humaneval,spec-bench", tmp_path)
+    assert [task.name for task in (maths, programs, chat)] == ["gsm8k", "humaneval", "spec-bench"]
+    assert load_task(str(tmp_path / "a.jsonl")).name == "gsm8k"
+    assert load_task(f"mine={tmp_path / 'a.jsonl'}").name == "mine"
+
+    first, second = maths.items
+    assert (first.id, second.id) == ("1", "2")
+    assert GSM8K["question"] in first.messages[0]["content"]
+    assert first.check is not None
+    assert first.check("It is 3 + 1200 = 1203.\n#### 1203")
+    assert not first.check("#### 1204")
+    assert first.steps
+
+    (program,) = programs.items
+    assert program.check is not None
+    assert program.check("```python\ndef add(a, b):\n    return a + b\n```")
+    assert not program.check("```python\ndef add(a, b):\n    return a\n```")
+
+    (turn,) = chat.items
+    assert (turn.id, turn.category, turn.check) == ("81", "writing", None)
+    assert [message["content"] for message in turn.messages] == ["Write."]
+
+
+@pytest.mark.parametrize(
+    ("line", "right", "wrong"),
+    [
+        ({"prompt": "2 + 2?", "answer": 4}, "So it is 4.0.", "It is 5."),
+        ({"prompt": "2 + 2?", "answer": "4", "checker": "exact"}, " 4\n", "It is 4."),
+        ({"prompt": "Capital of Norway?", "answer": "Oslo"}, "oslo", "It is Oslo."),
+        ({"prompt": "?", "answer": "Oslo", "checker": "contains"}, "It is Oslo.", "Bergen"),
+        (
+            {"prompt": "?", "test": "assert f() == 1"},
+            "```\ndef f():\n  return 1\n```",
+            "def f(): 2",
+        ),
+        (
+            {"prompt": "?", "test": "assert f() == 1"},
+            "def f(): return 1",
+            "import sys; sys.exit(0)",
+        ),
+    ],
+)
+def test_own_files(tmp_path: Path, line: dict[str, Any], right: str, wrong: str) -> None:
+    (item,) = load_task(str(write(tmp_path / "own.jsonl", line))).items
+    assert item.check is not None
+    assert item.check(right)
+    assert not item.check(wrong)
+
+
+def test_own_files_need_no_checker(tmp_path: Path) -> None:
+    talk = [{"role": "system", "content": "Be\u2028short."}, {"role": "user", "content": "Hi"}]
+    lines = ({"id": "a", "messages": talk}, {"prompt": "Hello"})
+    task = load_task(str(write(tmp_path / "talk.jsonl", *lines)))
+    assert task.name == "talk"
+    assert [(item.id, item.check) for item in task.items] == [("a", None), ("2", None)]
+    assert list(task.items[0].messages) == talk
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "no items"),
+        (["text"], "no JSON object"),
+        ([{"text": "?"}], "no known form"),
+        ([{"prompt": "?"}, GSM8K], "line 2"),
+        ([{"prompt": ["?"]}], "line 1"),
+        ([{"messages": []}], "line 1"),
+        ([{"prompt": "?", "checker": "number"}], "without an answer"),
+        ([{"prompt": "?", "answer": "x", "checker": "regex"}], "regex"),
+        ([{"prompt": "?", "id": 1}, {"prompt": "?", "id": "1"}], "twice"),
+    ],
+)
+def test_wrong_files_are_refused(tmp_path: Path, lines: list[Any], said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        load_task(str(write(tmp_path / "a.jsonl", *lines)))
+
+
+def test_wrong_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="gsm8k=PATH"):
+        load_task("gsm8k")
+    with pytest.raises(InvalidRequestError, match="has: none"):
+        load_task("gsm8k", tmp_path)
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        load_task(str(tmp_path / "missing.jsonl"))
+    path = write(tmp_path / "a.jsonl", GSM8K)
+    write(tmp_path / "b.jsonl", GSM8K)
+    with pytest.raises(InvalidRequestError, match=r"a\.jsonl, b\.jsonl"):
+        load_task("gsm8k", tmp_path)
+    for spec in (f"{path},{path}", " , "):
+        with pytest.raises(InvalidRequestError, match="its own name"):
+            load_tasks(spec)
+    (tmp_path / "c.jsonl").write_text("{", encoding="utf-8")
+    with pytest.raises(InvalidRequestError, match="no JSON"):
+        load_task(str(tmp_path / "c.jsonl"))
+
+
+def test_items_are_drawn_by_a_seed(tmp_path: Path) -> None:
+    task = load_task(str(write(tmp_path / "a.jsonl", *({"prompt": f"{n}"} for n in range(50)))))
+
+    def drawn(limit: int | None, seed: int) -> list[int]:
+        sample: Task = task.sample(limit, seed)
+        return [int(item.id) for item in sample.items]
+
+    assert drawn(None, 0) == drawn(99, 0) == list(range(1, 51))
+    assert drawn(8, 0) == sorted(drawn(8, 0)) == drawn(8, 0)
+    assert len(set(drawn(8, 0))) == 8
+    assert drawn(8, 0) != drawn(8, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("#### 12", 12),
+        ("... is $1,234.50 in all", 1234.5),
+        ("#### -3 (of 5)", -3),
+        ("There are 4 of 7.", 7),
+        ("\\boxed{18}", 18),
+        ("#### ", None),
+        ("none", None),
+        ("5 apples ####", 5),
+    ],
+)
+def test_numbers_of_answers(text: str, number: float | None) -> None:
+    found = number_in(text)
+    assert (None if found is None else float(found)) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "false"),
+    [
+        ("16 - 3 - 4 = 9 eggs, so 9 * 2 = 18.", None),
+        ("16 - 3 = 14.", "16 - 3 = 14"),
+        ("1,000 x $2 = $2,000", None),
+        ("2 * 3 = 6 and 2 * 4 = 9", "2 * 3 = 6 and 2 * 4 = 9"),
+        ("(1 + 2) * 3 = 10", "(1 + 2) * 3 = 10"),
+        ("25% * 80 = 20, 1/4 = 25%", None),
+        ("1/4 = 26%", "1/4 = 26%"),
+        ("2 / 3 = 0.67", None),
+        ("2 / 3 = 0.66", "2 / 3 = 0.66"),
+        ("300 seeds * 1/3 = 100", None),
+        ("5 + 5 = 10 + 1", None),
+        ("3x-3=63", None),
+        ("10 / 0 = 5", None),
+        ("1 + 1 = 3\nThat is it.", "1 + 1 = 3"),
+        ("no sums", None),
+    ],
+)
+def test_false_equations_are_found(text: str, false: str | None) -> None:
+    assert first_wrong_step(text) == (None if false is None else len(false))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os\nos.remove('/nowhere')",
+        "import shutil\nshutil.rmtree('/nowhere')",
+        "import subprocess\nsubprocess.run(['true'])",
+        "import os\nos.fork()",
+        "import socket\nsocket.socket()",
+        "import os\nos._exit(0)",
+        "import sys\nsys.exit()",
+    ],
+)
+def test_programs_do_no_harm_and_must_get_to_their_end(program: str) -> None:
+    assert not code.runs(program)
+
+
+def test_programs_may_read_and_import() -> None:
+    assert code.runs("from __future__ import annotations\nassert __name__ == '__main__'")
+    assert code.runs("import collections, math, random, re\nassert open(re.__file__).read()")
