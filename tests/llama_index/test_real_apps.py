@@ -174,8 +174,7 @@ def get_time(city: str) -> str:
     return f"It is noon in {city}."
 
 
-@pytest.mark.parametrize("streaming", [True, False])
-@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(("direct", "streaming"), [(True, True), (True, False), (False, True)])
 async def test_function_agent(llm: ParseLLM, direct: bool, streaming: bool) -> None:
     """The first call is enforced. What follows on its result is not judged: models of this size go
     on to call, in a form that is none, where they should answer.
