@@ -96,7 +96,7 @@ def test_a_right_model_passes(kind: str, attention: str, dtype: torch.dtype) -> 
 def test_each_wrong_pass_is_noticed(
     kind: str, wrong: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("parse_engine.verify.pack", (WRONG | SUBTLE)[wrong])
+    monkeypatch.setattr("parse_engine.reading.pack", (WRONG | SUBTLE)[wrong])
     assert_noticed(tiny_model(kind), caplog)
     with pytest.raises(AssertionError):  # by the test of exactness too
         test_pack.test_packed_pass_equals_separate_passes_with_a_private_brief(kind, "sdpa")
@@ -113,7 +113,7 @@ def test_wrong_passes_are_noticed_behind_rounding(
 ) -> None:
     target = cast(tiny_model("llama"), dtype)
     assert Engine(target).layout == "brief"
-    monkeypatch.setattr("parse_engine.verify.pack", WRONG[wrong])
+    monkeypatch.setattr("parse_engine.reading.pack", WRONG[wrong])
     assert_noticed(target, caplog)
 
 
@@ -177,5 +177,5 @@ def test_each_wrong_pass_is_noticed_in_bf16(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("parse_engine.verify.pack", WRONG[wrong])
+    monkeypatch.setattr("parse_engine.reading.pack", WRONG[wrong])
     assert_noticed(real, caplog)
