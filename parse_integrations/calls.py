@@ -154,9 +154,9 @@ def ask(
     if grammar is not None:
         grammar.processors(writer, 0)  # says what is wrong before any model runs
         wanted["logits_processors"] = grammar.processors
-    alike = engine.draft is not None and _same_template(engine.draft, engine.target)
-    if engine.draft is not None and writer is engine.target and (write is None or not alike):
-        drafted = fit(engine.draft, messages, offered, tool_format if alike else None)
+    draft = engine.draft
+    if draft is not None and writer is engine.target and not _same_template(draft, writer):
+        drafted = fit(draft, messages, offered)
         rewrite = None
         if offered and grammar is None and drafted.tool_format != fitted.tool_format:
             rewrite = partial(rewrite_calls, offered, drafted.tool_format, fitted.tool_format)

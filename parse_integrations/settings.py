@@ -38,8 +38,6 @@ LOADING = (*_OWN, *(f"draft_{name}" for name in _OWN))
 ALGORITHM = tuple(field.name for field in fields(ParseConfig) if field.name not in WORDING)
 SAMPLING = ("temperature", "top_p", "top_k", "seed")
 CALLING = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
-
-
 OF_A_CALL = (*SAMPLING, "max_tokens", "stop", "timeout", "tool_format", *CALLING, *ALGORITHM)
 OF_THE_ENGINE = ("logits_processors", "draft_form", "prompt")
 
@@ -249,7 +247,7 @@ class PairSettings(BaseModel):
         options["timeout"] = kwargs.pop("timeout", self.timeout)
         calling = {name: kwargs.pop(name, None) for name in CALLING}
         form = check_format(kwargs.pop("tool_format", self.tool_format))
-        options.update(kwargs)  # the engine refuses what it does not know
+        options.update(kwargs)
         return ask(engine, messages, options, tool_format=form, write=write, **calling)
 
     def __getstate__(self) -> dict[Any, Any]:

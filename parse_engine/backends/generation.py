@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import StoppingCriteria
+from transformers import GenerationConfig, StoppingCriteria
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -37,6 +37,30 @@ def plain_generation(*networks: PreTrainedModel) -> None:
                 setattr(config, name, value)
         if config.cache_implementation in ("dynamic", "hybrid"):
             config.cache_implementation = None
+
+
+def writing_config(limit: int, eos_ids: Collection[int]) -> GenerationConfig:
+    """Return what ``generate`` is asked wherever tokens are written one at a time.
+
+    Parameters
+    ----------
+    limit : int
+        Most new tokens.
+    eos_ids : collection of int
+        Token ids that end a turn.
+    """
+    ends = sorted(eos_ids)
+    return GenerationConfig(  # type: ignore[no-untyped-call]
+        do_sample=False,  # sampling is a logits processor, with a generator of its own
+        temperature=1.0,
+        top_p=1.0,
+        top_k=50,
+        num_beams=1,
+        num_return_sequences=1,
+        max_new_tokens=limit,
+        eos_token_id=ends or None,
+        pad_token_id=ends[0] if ends else 0,
+    )
 
 
 class TokenWatch(StoppingCriteria):

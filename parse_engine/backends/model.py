@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers import (
-    GenerationConfig,
     LogitsProcessorList,
     StoppingCriteriaList,
 )
 
 from parse_engine.backends.fingerprint import fingerprint
-from parse_engine.backends.generation import TokenWatch
+from parse_engine.backends.generation import TokenWatch, writing_config
 from parse_engine.backends.kinds import ALL_LAYERS, Plan, context_window, plan_for
 from parse_engine.errors import InvalidRequestError, UnsupportedModelError
 from parse_engine.pack import within
@@ -251,23 +250,12 @@ class Model:
         if cache is not None and cache.get_seq_length() >= len(ids):
             raise ValueError("the cache holds the whole text: crop it so that one token is left")
         inputs = torch.tensor([list(ids)], device=self.network.device)
-        eos_ids = sorted(self.eos_ids)
         generate = cast(Callable[..., torch.Tensor], self.network.generate)
         output = generate(
             inputs,
             attention_mask=torch.ones_like(inputs),
             **({} if cache is None else {"cache": cache}),
-            generation_config=GenerationConfig(  # type: ignore[no-untyped-call]
-                do_sample=False,  # sampling is a logits processor, with a generator of its own
-                temperature=1.0,
-                top_p=1.0,
-                top_k=50,
-                num_beams=1,
-                num_return_sequences=1,
-                max_new_tokens=limit,
-                eos_token_id=eos_ids or None,
-                pad_token_id=eos_ids[0] if eos_ids else 0,
-            ),
+            generation_config=writing_config(limit, self.eos_ids),
             logits_processor=LogitsProcessorList(
                 [*processors, *sampling_processors(sampling, inputs.device)]
             ),

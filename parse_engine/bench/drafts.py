@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import LogitsProcessorList
 
+from parse_engine.backends.generation import writing_config
 from parse_engine.backends.model import Model
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.call import Call, prepare
@@ -228,22 +229,11 @@ def write_batch(
     inputs = torch.tensor(padded, device=model.network.device)
     places = torch.arange(width, device=inputs.device)
     starts = torch.tensor([width - len(ids) for ids in prompts], device=inputs.device)
-    eos_ids = sorted(model.eos_ids)
     generate = cast(Callable[..., torch.Tensor], model.network.generate)
     output = generate(
         inputs,
         attention_mask=(places >= starts[:, None]).long(),
-        generation_config=GenerationConfig(  # type: ignore[no-untyped-call]
-            do_sample=False,  # sampling is a logits processor, with a generator of its own
-            temperature=1.0,
-            top_p=1.0,
-            top_k=50,
-            num_beams=1,
-            num_return_sequences=1,
-            max_new_tokens=min(limit, model.context_window - width),
-            eos_token_id=eos_ids or None,
-            pad_token_id=eos_ids[0] if eos_ids else 0,
-        ),
+        generation_config=writing_config(min(limit, model.context_window - width), model.eos_ids),
         logits_processor=LogitsProcessorList(sampling_processors(sampling, inputs.device)),
     )
     answers = []
