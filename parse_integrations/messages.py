@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import InvalidRequestError
@@ -76,6 +77,21 @@ def check_conversation(messages: Sequence[Message]) -> None:
         check_text(f"messages[{index}]", written)
 
 
+def in_call_order(messages: Sequence[Message]) -> list[Message]:
+    """Sort the results of parallel calls as the calls are: many templates print no ids."""
+    ordered: list[Message] = []
+    places: dict[Any, int] = {}
+    for is_results, group in groupby(messages, key=lambda message: message["role"] == "tool"):
+        run = list(group)
+        if is_results:
+            run.sort(key=lambda result: places.get(result.get("tool_call_id"), len(places)))
+        else:
+            calls = run[-1].get("tool_calls", ())
+            places = {call.get("id"): place for place, call in enumerate(calls)}
+        ordered += run
+    return ordered
+
+
 def merge(messages: Iterable[Message]) -> list[Message]:
     """Join messages of the same role in a row, as strict templates want it; not tool results."""
     merged: list[Message] = []
@@ -137,7 +153,8 @@ def fit(
         How the model writes calls. Unset: read off its template.
     """
     native = tool_format or format_of(model.tokenizer, tools)
-    candidates = list(_candidates(merge(messages), tuple(tools), native, tool_format))
+    said = merge(in_call_order(messages))
+    candidates = list(_candidates(said, tuple(tools), native, tool_format))
     for candidate in candidates:
         if _carries(_render(model, candidate), candidate):
             return candidate

@@ -226,9 +226,13 @@ class ParseLLM(StructuredParse):
         """
         calls = [block for block in response.message.blocks if isinstance(block, ToolCallBlock)]
         if not calls and error_on_no_tool_call:
+            raw = response.raw if isinstance(response.raw, dict) else {}
+            cut_off = raw.get("finish_reason") == "length"
             raise AnswerError(
                 f"No tool was called; the answer is: {response.message.content!r}.",
-                "Give tool_required=True, which is enforced, or error_on_no_tool_call=False.",
+                "It was cut off: give more max_tokens."
+                if cut_off
+                else "Give tool_required=True, which is enforced, or error_on_no_tool_call=False.",
             )
         return [
             ToolSelection(

@@ -19,6 +19,7 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
     ToolCallBlock,
 )
+from pydantic import BaseModel
 
 from parse_engine import Generation, InvalidRequestError
 from parse_integrations.calls import Asked, Piece, Thought, finish_reason
@@ -63,12 +64,15 @@ def _to_dict(message: ChatMessage) -> Message:
     thoughts = [b.content for b in message.blocks if isinstance(b, ThinkingBlock) and b.content]
     if thoughts:
         result["reasoning_content"] = "\n".join(thoughts)
-    calls = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
+    calls: Any = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
     # messages of other LLMs, or out of a store, may have them in the older place only
-    named = [_named(call) for call in calls or extra.get("tool_calls") or ()]
-    if any(arguments is None for _, _, arguments in named):
-        written = json.dumps([str(call) for call in named], ensure_ascii=False)
-        result["content"] = "\n".join(text for text in (result["content"], written) if text)
+    calls = calls or extra.get("tool_calls") or ()
+    if not isinstance(calls, list | tuple):
+        raise _unreadable(calls)
+    named = [_named(call) for call in calls]
+    if any(arguments is None for _, _, arguments in named):  # what was no call stays visible
+        written = [f"{name} {json.dumps(args)}" if args else name for _, name, args in named]
+        result["content"] = "\n".join(text for text in (result["content"], *written) if text)
     elif named:
         result["tool_calls"] = [
             {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -93,19 +97,43 @@ def _text(block: ContentBlock) -> str | None:
 
 
 def _named(call: Any) -> tuple[str | None, str, dict[str, Any] | None]:
-    """Return id, name and arguments of a call: of a block, or as OpenAI has it."""
-    if isinstance(call, ToolCallBlock):
-        id_, name, arguments = call.tool_call_id, call.tool_name, call.tool_kwargs
-    else:
-        given = call if isinstance(call, Mapping) else call.model_dump()
-        function = given.get("function", given)
-        id_, name, arguments = given.get("id"), function.get("name"), function.get("arguments", {})
+    """Return id, name and arguments of a call: of a block, or as other packages write it."""
+    given = call.model_dump() if isinstance(call, BaseModel) else call
+    function = (given.get("function") or given) if isinstance(given, Mapping) else None
+    if not isinstance(function, Mapping):
+        raise _unreadable(call)
+    id_, name = _first(given, IDS), _first(function, NAMES)
+    if not isinstance(name, str) or not name:
+        raise _unreadable(call)
+    arguments = _first(function, ARGUMENTS)
+    if arguments is None:
+        arguments = {}
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
         except ValueError:
             return id_, f"{name} {arguments}", None
-    return id_, str(name), arguments if isinstance(arguments, dict) else None
+    if not isinstance(arguments, Mapping):
+        return id_, f"{name} {arguments}", None
+    return id_, name, dict(arguments)
+
+
+# The names that OpenAI, Anthropic, Bedrock and LlamaIndex itself give to the parts of a call.
+IDS = ("id", "tool_call_id", "tool_id", "toolUseId")
+NAMES = ("name", "tool_name")
+ARGUMENTS = ("arguments", "tool_kwargs", "input", "args", "parameters")
+
+
+def _first(given: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((given[name] for name in names if given.get(name) is not None), None)
+
+
+def _unreadable(calls: Any) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"A message has tool calls that cannot be read: {calls!r}.",
+        'Give ToolCallBlocks, or additional_kwargs={"tool_calls": [{"id": ..., "function": '
+        '{"name": ..., "arguments": ...}}]}.',
+    )
 
 
 class ResponseMaker:

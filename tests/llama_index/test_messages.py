@@ -16,9 +16,11 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
     ToolCallBlock,
 )
+from llama_index.core.llms.llm import ToolSelection
 
 from parse_engine import errors as parse
 from parse_integrations.llama_index.messages import to_dicts
+from parse_integrations.messages import in_call_order
 from tests.llama_index.llms import replying, saying
 
 CALL = {"name": "add", "arguments": '{"a": 1}'}
@@ -110,6 +112,50 @@ def test_calls_that_are_no_json_stay_visible() -> None:
 def test_what_is_no_conversation_is_refused(messages: Any) -> None:
     with pytest.raises(parse.InvalidRequestError, match="message"):
         saying("x").chat(messages)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"id": "1", "type": "tool_use", "name": "f", "input": {"a": 1}},
+        {"toolUseId": "1", "name": "f", "input": {"a": 1}},
+        {"id": "1", "function": {"name": "f", "arguments": '{"a": 1}'}},
+        {"id": "1", "name": "f", "args": {"a": 1}},
+        ToolSelection(tool_id="1", tool_name="f", tool_kwargs={"a": 1}),
+    ],
+)
+def test_calls_of_other_packages_are_read(call: Any) -> None:
+    message = ChatMessage(role="assistant", additional_kwargs={"tool_calls": [call]})
+    (read,) = to_dicts([message])[0]["tool_calls"]
+    assert read == {
+        "id": "1",
+        "type": "function",
+        "function": {"name": "f", "arguments": {"a": 1}},
+    }
+
+
+@pytest.mark.parametrize(
+    "calls", ["junk", ["junk"], 5, {"id": "1"}, [{"id": "1", "function": None}], [object()]]
+)
+def test_calls_that_cannot_be_read_are_refused(calls: Any) -> None:
+    message = ChatMessage(role="assistant", additional_kwargs={"tool_calls": calls})
+    with pytest.raises(parse.InvalidRequestError, match="cannot be read"):
+        to_dicts([message])
+
+
+def test_results_are_told_in_the_order_of_their_calls() -> None:
+    calls: Any = [ToolCallBlock(tool_call_id=n, tool_name="f", tool_kwargs={}) for n in "abc"]
+    results = [
+        ChatMessage(role="tool", content=f"result {n}", additional_kwargs={"tool_call_id": n})
+        for n in "cab"
+    ]
+    history = [
+        ChatMessage(role="user", content="Hi"),
+        ChatMessage(role="assistant", blocks=calls),
+        *results,
+    ]
+    told = in_call_order(to_dicts(history))
+    assert [m["content"] for m in told[2:]] == ["result a", "result b", "result c"]
 
 
 def test_images_are_refused_before_any_model_runs() -> None:
