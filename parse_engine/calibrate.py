@@ -12,7 +12,6 @@ wrong draft an item.
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -39,7 +38,6 @@ CHOICES = (
     ("p_correct", "mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
 )
 FEWEST = 10  # right and wrong drafts each, to choose by
-CANDIDATES = 50  # thresholds that are tested at most
 
 
 @dataclass(frozen=True)
@@ -195,16 +193,8 @@ def choose(judged: Sequence[Judged]) -> tuple[tuple[str, ...], tuple[Choice, ...
 
 
 def thresholds(combination: Combination, judged: Sequence[Judged]) -> list[float]:
-    """List the thresholds to test, the strictest first: each accepts one wrong draft more.
-
-    The first accepts none of these wrong drafts, and of what accepts as many of them the laxest is
-    listed.
-    """
-    verdicts = [(combination.verdict(one.at(-1)), one.draft.right) for one in judged]
-    wrong = sorted({verdict for verdict, right in verdicts if not right}, reverse=True)
-    known = sorted(verdict for verdict, _ in verdicts)
-    above = [known[bisect_right(known, one)] for one in wrong if one < known[-1]]
-    return above[:CANDIDATES] or [1.0]
+    """List the thresholds to test, the strictest first: each lets one more of these drafts pass."""
+    return sorted({combination.verdict(one.at(-1)) for one in judged}, reverse=True)
 
 
 def choose_cuts(
