@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from parse_engine.bench.checks import CHECKERS
-from parse_engine.bench.common import open_engine
+from parse_engine.bench.common import open_engine, tasks_of
 from parse_engine.bench.drafts import LabelledDraft
 from parse_engine.bench.judge import (
     add_drafting,
@@ -29,7 +29,7 @@ from parse_engine.bench.judge import (
     names_in,
 )
 from parse_engine.bench.store import Store
-from parse_engine.bench.tasks import Task, load_tasks
+from parse_engine.bench.tasks import Task
 from parse_engine.bench.verdict_rows import Judged, read_judged
 from parse_engine.binding import bind
 from parse_engine.calibrate import Found, calibrate, choose_cuts, split
@@ -98,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
     """Draft, check, judge, choose, and write the calibration."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    tasks = [task.sample(args.limit, args.seed) for task in load_tasks(args.tasks, args.data)]
+    tasks = tasks_of(args)
     wording = {name: getattr(args, name) for name in ("labels", "brief", "question")}
     config = ParseConfig(verdict="p_correct", judge_layout=args.judge_layout, **wording)
     reference = who_says(tasks)

@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,13 @@ import torch
 from parse_engine import Engine, InvalidRequestError, ParseConfig, UnsupportedModelError
 from parse_engine.backends.model import Model
 from parse_engine.bench.meter import measuring
-from parse_engine.bench.methods import METHODS, parse_methods, spec_reason, speculative_thinking
+from parse_engine.bench.methods import (
+    METHODS,
+    Entry,
+    parse_methods,
+    spec_reason,
+    speculative_thinking,
+)
 from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.text import TextBuilder, decode_all
 from tests.conftest import forward_log
@@ -41,8 +48,9 @@ def run(
     engine: Engine, name: str, level: float | None = None, limit: int = LIMIT
 ) -> tuple[Answer, Job]:
     with measuring(engine.target.network) as meter:
-        job = Job(engine, ASK, limit, level, meter)
-        answer = METHODS[name].answer(job)
+        entry = Entry(name, name, level)
+        job = Job(engine, ASK, limit, level, entry.acceptance, meter)
+        answer = entry.method.answer(job)
     assert (job.first_s is not None) == bool(answer.text)
     assert answer.finish_reason == "stop" or answer.tokens == limit
     return answer, job
@@ -269,6 +277,21 @@ def test_methods_are_read_from_a_list() -> None:
     ]
     assert [entry.label for entry in parse_methods("all")] == list(METHODS)
     assert [entry.label for entry in parse_methods("parse,target,parse")] == ["parse", "target"]
+
+
+def test_methods_are_told_what_to_accept_by(tmp_path: Path) -> None:
+    file = tmp_path / "made.json"
+    file.write_text("{}", encoding="utf-8")
+    entries = parse_methods(f"parse:joint_prob,cascade:min_prob@0.2,parse:{file},parse@0.5")
+    assert [(entry.label, entry.acceptance) for entry in entries[1:]] == [
+        ("parse:joint_prob", {"verdict": "joint_prob"}),
+        ("cascade:min_prob@0.2", {"verdict": "min_prob", "threshold": 0.2}),
+        (f"parse:{file}", {"calibration": str(file)}),
+        ("parse@0.5", {"threshold": 0.5}),
+    ]
+    for spec in ("parse:none.json", "target:min_prob", "spec_reason:min_prob", "parse:"):
+        with pytest.raises(InvalidRequestError, match="has the verdict"):
+            parse_methods(spec)
 
 
 @pytest.mark.parametrize("spec", ["eagle", "parse@2", "parse@x", "target@1", "spec_reason@11"])

@@ -123,7 +123,7 @@ def test_a_folder_holds_one_measurement(
     out = Path(argv[argv.index("--out") + 1])
     out.mkdir()
     args = run.build_parser().parse_args(argv[1:])
-    tasks = [task.sample(2, 0) for task in run.load_tasks(args.tasks)]
+    tasks = run.tasks_of(args)
     entries = run.parse_methods(args.methods)
     Store(out).open(run.manifest(args, tasks, entries, ParseConfig()))
     monkeypatch.setattr(run, "open_engine", None)  # refused before a model is loaded

@@ -145,6 +145,10 @@ def test_items_are_drawn_by_a_seed(tmp_path: Path) -> None:
     assert drawn(8, 0) == sorted(drawn(8, 0)) == drawn(8, 0)
     assert len(set(drawn(8, 0))) == 8
     assert drawn(8, 0) != drawn(8, 1)
+    rest = [int(item.id) for item in task.sample(None, 0, skip=8).items]
+    assert sorted(drawn(8, 0) + rest) == drawn(None, 0)
+    with pytest.raises(InvalidRequestError, match="--skip"):
+        task.sample(None, 0, skip=50)
 
 
 @pytest.mark.parametrize(

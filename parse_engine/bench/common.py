@@ -8,7 +8,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from parse_engine.bench.tasks import FORMS, Task, load_tasks
+from parse_engine.cli_args import count
 
 if TYPE_CHECKING:
     from parse_engine.backends.loading import LoadOptions
@@ -20,6 +24,37 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     """Add the options that name the two models."""
     parser.add_argument("--target", help="hub id, folder or .gguf file (default: the demo pair)")
     parser.add_argument("--draft", help="the same for the draft model")
+
+
+def add_tasks(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which questions are asked."""
+    parser.add_argument(
+        "--tasks",
+        required=True,
+        metavar="LIST",
+        help=f"files, NAME=FILE, or of {', '.join(FORMS)} those that lie in --data",
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="where the publishers' files lie")
+    parser.add_argument(
+        "--limit", type=count, metavar="N", help="items of each task, drawn by --seed"
+    )
+    parser.add_argument(
+        "--skip",
+        type=count,
+        default=0,
+        metavar="N",
+        help="leave out the first items that --seed draws: those of a measurement with --limit N",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    parser.add_argument(
+        "--max-new-tokens", type=count, default=320, metavar="N", help="default: 320"
+    )
+
+
+def tasks_of(args: argparse.Namespace) -> list[Task]:
+    """Read the questions that these options name."""
+    tasks = load_tasks(args.tasks, args.data)
+    return [task.sample(args.limit, args.seed, args.skip) for task in tasks]
 
 
 def open_engine(

@@ -16,12 +16,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from parse_engine.bench.common import add_models, machine, open_engine
+from parse_engine.bench.common import add_models, add_tasks, machine, open_engine, tasks_of
 from parse_engine.bench.drafts import Drafting, LabelledDraft, make_drafts
 from parse_engine.bench.judge_report import html_report, markdown_report
 from parse_engine.bench.judge_summary import summarize
 from parse_engine.bench.store import Store
-from parse_engine.bench.tasks import FORMS, Item, Task, load_tasks
+from parse_engine.bench.tasks import Item, Task
 from parse_engine.bench.verdict_rows import judge_drafts, read_judged
 from parse_engine.calibration import Calibration, read_calibration
 from parse_engine.cli_args import count
@@ -77,18 +77,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def add_drafting(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is drafted, by whom and how."""
-    parser.add_argument(
-        "--tasks",
-        required=True,
-        metavar="LIST",
-        help=f"files, NAME=FILE, or of {', '.join(FORMS)} those that lie in --data",
-    )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="where the publishers' files lie")
+    add_tasks(parser)
     add_models(parser)
-    parser.add_argument(
-        "--limit", type=count, metavar="N", help="items of each task, drawn by --seed"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
     parser.add_argument(
         "--samples",
         type=count,
@@ -97,9 +87,6 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         help="drafts an item, the first without temperature (default: 2)",
     )
     parser.add_argument("--temperature", type=float, default=0.8, metavar="T", help="default: 0.8")
-    parser.add_argument(
-        "--max-new-tokens", type=count, default=320, metavar="N", help="default: 320"
-    )
     parser.add_argument(
         "--batch", type=count, default=8, metavar="N", help="prompts drafted at once (default: 8)"
     )
@@ -119,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
     ]
     if unknown:
         parser.error(f"there is no layout or wording {unknown[0]!r}")
-    tasks = [task.sample(args.limit, args.seed) for task in load_tasks(args.tasks, args.data)]
+    tasks = tasks_of(args)
     for task in tasks:
         if any(item.check is None for item in task.items):
             raise InvalidRequestError(

@@ -83,7 +83,7 @@ def answer_with(
         measuring(engine.draft.network) as draft,
     ):
         start = time.perf_counter()
-        job = Job(engine, item.messages, limit, entry.level, target)
+        job = Job(engine, item.messages, limit, entry.level, entry.acceptance, target)
         answer = entry.method.answer(job)
         seconds = time.perf_counter() - start
     return answer, seconds, job, target, draft

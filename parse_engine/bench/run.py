@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from parse_engine.bench import tasks as forms
-from parse_engine.bench.common import add_models, machine, open_engine
+from parse_engine.bench.common import add_models, add_tasks, machine, open_engine, tasks_of
 from parse_engine.bench.measure import measure, warm_up
 from parse_engine.bench.methods import METHODS, Entry, parse_methods
 from parse_engine.bench.report import finish
 from parse_engine.bench.store import Store
-from parse_engine.bench.tasks import Item, Task, load_tasks
-from parse_engine.cli_args import SETTINGS, add_settings, count
+from parse_engine.bench.tasks import Item, Task
+from parse_engine.cli_args import SETTINGS, add_settings
 from parse_engine.config import ParseConfig
 from parse_engine.errors import FallbackWarning
 
@@ -39,30 +39,18 @@ def build_parser() -> argparse.ArgumentParser:
         description=(__doc__ or "").replace("``", ""),
         epilog=f"methods:\n{listed}\n\ntasks:\n{forms.__doc__}".replace("``", ""),
     )
-    parser.add_argument(
-        "--tasks",
-        required=True,
-        metavar="LIST",
-        help=f"files, NAME=FILE, or of {', '.join(forms.FORMS)} those that lie in --data",
-    )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="where the publishers' files lie")
+    add_tasks(parser)
     parser.add_argument(
         "--methods",
         default="target,parse,draft",
         metavar="LIST",
-        help="some of those below, or all; parse@0.9 sets a threshold, spec_reason@5 a score "
-        "(default: target,parse,draft)",
+        help="some of those below, or all; parse@0.9 sets a threshold, spec_reason@5 a score, "
+        "parse:min_prob a verdict with its own threshold or parse:min_prob@0.2 with this, "
+        "parse:FILE a calibration (default: target,parse,draft)",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="results and report")
     add_models(parser)
     parser.add_argument("--dtype", metavar="NAME", help="such as bfloat16; default: its own")
-    parser.add_argument(
-        "--limit", type=count, metavar="N", help="items of each task, drawn by --seed"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
-    parser.add_argument(
-        "--max-new-tokens", type=count, default=320, metavar="N", help="default: 320"
-    )
     add_settings(parser).add_argument(
         "--threshold",
         type=thresholds,
@@ -89,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
     entries = parse_methods(args.methods, args.threshold)
-    tasks = [task.sample(args.limit, args.seed) for task in load_tasks(args.tasks, args.data)]
+    tasks = tasks_of(args)
     given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
     config = ParseConfig(threshold=args.threshold[0] if args.threshold else None, **given)
     store = Store(args.out)

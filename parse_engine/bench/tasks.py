@@ -68,11 +68,25 @@ class Task:
     name: str
     items: tuple[Item, ...]
 
-    def sample(self, limit: int | None, seed: int) -> Task:
-        """Return so many items, drawn by a seed, in the order of the file; all if None."""
-        if limit is None or limit >= len(self.items):
-            return self
-        chosen = sorted(random.Random(seed).sample(range(len(self.items)), limit))
+    def sample(self, limit: int | None, seed: int, skip: int = 0) -> Task:
+        """Return so many items, drawn by a seed, in the order of the file; all if None.
+
+        The first ``skip`` that the seed draws are left out: with the same seed, those that another
+        measurement has with this as its limit.
+
+        Raises
+        ------
+        InvalidRequestError
+            If no item is left.
+        """
+        drawn = list(range(len(self.items)))
+        random.Random(seed).shuffle(drawn)
+        chosen = sorted(drawn[skip:] if limit is None else drawn[skip : skip + limit])
+        if not chosen:
+            raise InvalidRequestError(
+                f"Task {self.name} has {len(self.items)} items, and {skip} are left out.",
+                "Give a smaller --skip.",
+            )
         return replace(self, items=tuple(self.items[index] for index in chosen))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
 
 from parse_engine.bench.methods import (
     assisted,
@@ -12,12 +14,17 @@ from parse_engine.bench.methods import (
     speculative_thinking,
 )
 from parse_engine.bench.methods.job import Method
+from parse_engine.config import VerdictRule
 from parse_engine.errors import InvalidRequestError
+from parse_engine.options import CallOptions
 
 METHODS: dict[str, Method] = {
     "target": Method(modes.target, "the target alone", exact=True),
     "parse": Method(
-        modes.parse, "draft, judge all prefixes in one pass, write the rest", "threshold"
+        modes.parse,
+        "draft, judge all prefixes in one pass, write the rest",
+        "threshold",
+        verdicts=True,
     ),
     "draft": Method(modes.draft, "the draft model alone"),
     "assisted": Method(
@@ -29,7 +36,10 @@ METHODS: dict[str, Method] = {
         exact=True,
     ),
     "cascade": Method(
-        modes.cascade, "PARSE without prefixes: the whole draft, or none of it", "threshold"
+        modes.cascade,
+        "PARSE without prefixes: the whole draft, or none of it",
+        "threshold",
+        verdicts=True,
     ),
     "sequential": Method(
         sequential.answer, "PARSE without the packed pass: one prefix at a time", "threshold"
@@ -50,25 +60,41 @@ class Entry:
     Parameters
     ----------
     label : str
-        As it is shown: the name, with the number behind an @ where one was given.
+        As it is shown: the name, with what it accepts by behind a colon and the number behind an @,
+        where they were given.
     name : str
         A key of ``METHODS``.
     level : float, optional
         That number.
+    verdict : str, optional
+        What it accepts by: one of ``VerdictRule``, or the path of a calibration.
     """
 
     label: str
     name: str
     level: float | None = None
+    verdict: str | None = None
 
     @property
     def method(self) -> Method:
         """What it does."""
         return METHODS[self.name]
 
+    @property
+    def acceptance(self) -> CallOptions:
+        """What it asks of a call: only what was given."""
+        options: CallOptions = {}
+        if self.method.level == "threshold" and self.level is not None:
+            options["threshold"] = self.level
+        if self.verdict in get_args(VerdictRule):
+            options["verdict"] = self.verdict  # type: ignore[typeddict-item]
+        elif self.verdict is not None:
+            options["calibration"] = self.verdict
+        return options
+
 
 def parse_methods(spec: str, thresholds: tuple[float, ...] = ()) -> tuple[Entry, ...]:
-    """Read the methods that are named in a list with commas, each ``NAME`` or ``NAME@NUMBER``.
+    """Read the methods that are named in a list with commas, each ``NAME[:VERDICT][@NUMBER]``.
 
     Parameters
     ----------
@@ -99,14 +125,27 @@ def parse_methods(spec: str, thresholds: tuple[float, ...] = ()) -> tuple[Entry,
 
 
 def _entry(word: str) -> Entry:
-    name, at, number = word.partition("@")
+    head, at, number = word.partition("@")
+    name, colon, verdict = head.partition(":")
     if name not in METHODS:
         raise InvalidRequestError(
             f"There is no method {name!r}.", f"The methods are: {', '.join(METHODS)}."
         )
-    if not at:
-        return Entry(name, name)
     method = METHODS[name]
+    level = _level(word, method, name, number) if at else None
+    if colon:
+        rules = get_args(VerdictRule)
+        if not method.verdicts or (verdict not in rules and not Path(verdict).is_file()):
+            takes = f"{', '.join(rules)}, or the file of a calibration"
+            raise InvalidRequestError(
+                f"{word!r} has the verdict {verdict!r}.",
+                f"What {name} takes there: {takes if method.verdicts else 'none'}.",
+            )
+    label = head if level is None else f"{head}@{level:g}"
+    return Entry(label, name, level, verdict if colon else None)
+
+
+def _level(word: str, method: Method, name: str, number: str) -> float:
     try:
         level = float(number)
     except ValueError:
@@ -116,4 +155,4 @@ def _entry(word: str) -> Entry:
         raise InvalidRequestError(
             f"{word!r} has the number {number!r}.", f"What {name} takes there: {takes}."
         )
-    return Entry(f"{name}@{level:g}", name, level)
+    return level

@@ -31,6 +31,8 @@ class Job:
         Most tokens of the answer.
     level : float, optional
         What stands behind the @ of a method: a threshold or a score.
+    acceptance : dict
+        Options of a call that say what drafts are accepted by, where the method was given some.
     meter : Meter
         Counts the target's passes while the method runs.
     """
@@ -39,6 +41,7 @@ class Job:
     messages: Sequence[Message]
     limit: int
     level: float | None
+    acceptance: CallOptions
     meter: Meter
     first_s: float | None = None
     _start: float = field(default_factory=time.perf_counter)
@@ -56,8 +59,8 @@ class Job:
     def call(self, mode: Mode = "parse") -> Call:
         """Check and render the question for methods that are made of the engine's stages."""
         options: CallOptions = {**self.options, "mode": mode}
-        if self.level is not None and mode == "parse":
-            options["threshold"] = self.level
+        if mode == "parse":
+            options |= self.acceptance
         return prepare(
             self.messages, options, self.engine.config, self.engine.target, self.engine.draft
         )
@@ -120,6 +123,8 @@ class Method:
         The largest such number.
     exact : bool
         Whether the answer is the target's own, up to rounding.
+    verdicts : bool
+        Whether it can be told what verdict to accept by.
     """
 
     answer: Callable[[Job], Answer]
@@ -127,6 +132,7 @@ class Method:
     level: str = ""
     highest: float = 1.0
     exact: bool = False
+    verdicts: bool = False
 
 
 def croppable_pair(engine: Engine) -> None:

@@ -12,7 +12,7 @@ from parse_engine.types import Generation, Verdicts
 
 def parse(job: Job) -> Answer:
     """Draft, judge all prefixes in one pass, keep the longest valid one, write the rest."""
-    return _answer(job, {"threshold": job.level})
+    return _answer(job, job.acceptance)
 
 
 def cascade(job: Job) -> Answer:
@@ -21,7 +21,7 @@ def cascade(job: Job) -> Answer:
     What model cascades do, in PARSE's terms: there is one prefix, the whole. The target keeps its
     cache of the prompt.
     """
-    return _answer(job, {"threshold": job.level, "max_prefixes": 1})
+    return _answer(job, {**job.acceptance, "max_prefixes": 1})
 
 
 def target(job: Job) -> Answer:
