@@ -1,4 +1,4 @@
-"""What a calibration holds for, and whether an engine is that."""
+"""Whether two models can give a verdict, and whether a calibration holds for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 from parse_engine.backends.model import Model
 from parse_engine.calibration import Binding, read_calibration
 from parse_engine.config import ParseConfig
-from parse_engine.errors import CalibrationError
+from parse_engine.errors import CalibrationError, InvalidRequestError
 from parse_engine.labels import brief_for
 from parse_engine.verify import Ability
 
@@ -43,6 +43,27 @@ def bind(
         layout=able.layout(config.judge_layout) if asks_judge else None,
         wording=hashlib.sha256(wording.encode()).hexdigest()[:16] if asks_judge else None,
     )
+
+
+def check_acceptance(
+    config: ParseConfig, target: Model, draft: Model | None, able: Ability, same_tokenizer: bool
+) -> None:
+    """Refuse a verdict that these models cannot give, or a calibration that is not theirs.
+
+    Raises
+    ------
+    InvalidRequestError, CalibrationError
+        With what differs.
+    """
+    if config.acceptance.compares and not same_tokenizer:
+        why = "there is no draft model" if draft is None else f"{draft.name} splits text otherwise"
+        raise InvalidRequestError(
+            f"The verdict {config.acceptance.kind} compares what {target.name} and the draft model "
+            f"think of each token, but {why}.",
+            'Choose verdict="joint_prob", which takes the target only, or a draft model with the '
+            "target's tokenizer.",
+        )
+    check_calibration(config, target, draft, able)
 
 
 def check_calibration(

@@ -22,19 +22,22 @@ from parse_engine.bench.binomial import at_most, trials_needed
 from parse_engine.bench.intervals import Estimate
 from parse_engine.bench.logistic import cross_validated, fit
 from parse_engine.bench.roc import auc_by_item
-from parse_engine.bench.verdict_rows import Judged
+from parse_engine.bench.verdict_rows import Judged, known_in
 from parse_engine.calibration import Bound, Combination
 from parse_engine.config import AcceptRule, CutRule
 from parse_engine.errors import CalibrationError
 
-# From the simplest to the richest; the first four need no question.
+# From the simplest to the richest; those before p_correct need no question. What takes the draft
+# model's probabilities is left out where they cannot be compared.
 CHOICES = (
     ("sum_logprob",),
+    ("accept_logprob",),
     ("min_logprob",),
     ("mean_logprob",),
     ("mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
     ("p_correct",),
     ("p_correct", "sum_logprob"),
+    ("p_correct", "accept_logprob"),
     ("p_correct", "mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
 )
 FEWEST = 10  # right and wrong drafts each, to choose by
@@ -185,6 +188,7 @@ def choose(judged: Sequence[Judged]) -> tuple[tuple[str, ...], tuple[Choice, ...
     choices = tuple(
         Choice(names, auc_by_item(cross_validated(signals, right, items, names), right, items))
         for names in CHOICES
+        if known_in(judged, names)
     )
     best = max(choices, key=lambda one: one.auc.value)
     error = (best.auc.high - best.auc.low) / 4  # a 95% interval is four standard errors wide

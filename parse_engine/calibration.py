@@ -35,7 +35,7 @@ class Combination:
         What it starts from.
     p_correct : float
         Weight of the log-odds of p_correct.
-    mean_logprob, sum_logprob, min_logprob, max_gap : float
+    mean_logprob, sum_logprob, min_logprob, max_gap, accept_logprob : float
         Weights of the signals of these names, in nats. The sum is the log-probability that the
         target gives to all of the prefix.
     """
@@ -46,6 +46,7 @@ class Combination:
     sum_logprob: float = 0.0
     min_logprob: float = 0.0
     max_gap: float = 0.0
+    accept_logprob: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from parse_engine.backends.model import Model, Prompt
-from parse_engine.binding import check_calibration
+from parse_engine.binding import check_acceptance
 from parse_engine.clock import Clock
 from parse_engine.config import ParseConfig
 from parse_engine.cuts import cut_points
-from parse_engine.draft import make_draft, write_draft
+from parse_engine.draft import make_draft, read_back, write_draft
 from parse_engine.errors import ContextOverflowError, FallbackWarning, InvalidRequestError
 from parse_engine.options import CallOptions, split_options
 from parse_engine.render import encode_plain
@@ -119,7 +119,7 @@ def draft_answer(
     """Let the draft model answer a call, within its limits."""
     assert draft is not None
     limit = min(call.limit, call.config.max_draft_tokens or call.limit)
-    return write_draft(
+    written = write_draft(
         draft,
         target,
         call.prompt,
@@ -128,6 +128,9 @@ def draft_answer(
         lambda tokens: emit(DraftProgress(tokens)),
         same_tokenizer=same_tokenizer,
     )
+    if call.config.acceptance.compares and written.ids and written.logprobs is None:
+        return read_back(written, draft, call.request)
+    return written
 
 
 def judge_draft(target: Model, able: Ability, call: Call, draft: Draft) -> Checked:
@@ -146,7 +149,9 @@ def draft_cuts(able: Ability, call: Call, draft: Draft) -> tuple[Cut, ...]:
     return cut_points(draft, accept.cut_at, call.config.max_prefixes or affordable)
 
 
-def judge_text(target: Model, able: Ability, call: Call, text: str) -> Verdicts:
+def judge_text(
+    target: Model, draft: Model | None, able: Ability, call: Call, text: str, same_tokenizer: bool
+) -> Verdicts:
     """Judge a text that is given, as if it had been drafted.
 
     Raises
@@ -158,12 +163,16 @@ def judge_text(target: Model, able: Ability, call: Call, text: str) -> Verdicts:
     CalibrationError
         If the calibration is for another target or another way to judge.
     """
-    check_calibration(call.config, target, None, able)
+    # a text may come from anyone: the draft model counts only where it has to read it
+    reader = draft if call.config.acceptance.compares else None
+    check_acceptance(call.config, target, reader, able, same_tokenizer)
     ids = encode_plain(target.tokenizer, text)
     if not ids:
         raise InvalidRequestError(f"answer is {text!r}.", "Give a text that has tokens.")
-    draft = make_draft(target, ids, len(ids), complete=True)
-    verdicts = judge_draft(target, able, call, draft).verdicts
+    given = make_draft(target, ids, len(ids), complete=True)
+    if reader is not None:
+        given = read_back(given, reader, call.request)
+    verdicts = judge_draft(target, able, call, given).verdicts
     check_finite(target, verdicts)
     return verdicts
 

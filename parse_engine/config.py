@@ -18,7 +18,9 @@ CutRule = Literal["auto", "line", "sentence"]
 JudgeLayout = Literal["brief", "quote"]
 VerifyOrder = Literal["whole_first", "all"]
 Mode = Literal["parse", "target", "draft"]
-VerdictRule = Literal["p_correct", "joint_prob", "min_prob", "mean_prob", "min_ratio"]
+VerdictRule = Literal[
+    "p_correct", "accept_prob", "joint_prob", "min_prob", "mean_prob", "min_ratio"
+]
 VerdictKind = Literal[VerdictRule, "calibrated"]
 
 # Where 11% to 18% of the wrong code drafts of the demo pair are accepted. Of its wrong answers to
@@ -26,6 +28,7 @@ VerdictKind = Literal[VerdictRule, "calibrated"]
 # belongs to models and task, which is what calibration is for.
 THRESHOLDS: dict[VerdictRule, float] = {
     "p_correct": 0.97,
+    "accept_prob": 5e-3,
     "joint_prob": 1e-4,
     "min_prob": 0.1,
     "mean_prob": 0.95,
@@ -60,6 +63,13 @@ class Acceptance:
     asks_judge: bool
     combination: Combination | None
 
+    @property
+    def compares(self) -> bool:
+        """Whether the verdict needs what the draft model thought of its tokens, too."""
+        if self.combination is not None:
+            return self.combination.accept_logprob != 0
+        return self.kind == "accept_prob"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ParseConfig:
@@ -67,13 +77,16 @@ class ParseConfig:
 
     Parameters
     ----------
-    verdict : {"p_correct", "joint_prob", "min_prob", "mean_prob", "min_ratio"}, optional
+    verdict : {"p_correct", "accept_prob", "joint_prob", "min_prob", "mean_prob", "min_ratio"}, \
+optional
         The number in 0..1 that is compared with the threshold. ``p_correct`` is the paper's: what
         the target answers when it is asked. The others are read off its own probabilities of the
-        drafted tokens, so that nothing is asked and acceptance costs one prefill: that of all
-        tokens of the prefix together, that of the least probable one, their geometric mean, and
-        the smallest ratio to the target's best token (which min-p sampling goes by too). Unset: the
-        calibration's, else ``p_correct``.
+        drafted tokens, so that nothing is asked and acceptance costs one prefill: how probable it
+        is that token by token speculative sampling would keep the whole prefix, which takes the
+        draft model's probabilities too, and a draft model with the same tokenizer; the probability
+        of all tokens of the prefix together, that of the least probable one, their geometric mean,
+        and the smallest ratio to the target's best token (which min-p sampling goes by too). Unset:
+        the calibration's, else ``p_correct``.
     threshold : float, optional
         Verdict in 0..1 that a prefix must reach to be accepted (tau in the paper). Unset: the
         calibration's, else one for the verdict.

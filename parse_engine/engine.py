@@ -14,7 +14,7 @@ from parse_engine.backends.generation import plain_generation
 from parse_engine.backends.loading import LoadOptions, load, sources
 from parse_engine.backends.model import Model
 from parse_engine.backends.rope import steady_rope
-from parse_engine.binding import check_calibration
+from parse_engine.binding import check_acceptance
 from parse_engine.call import (
     Call,
     Speculation,
@@ -40,15 +40,7 @@ from parse_engine.options import CallOptions
 from parse_engine.regenerate import regenerate
 from parse_engine.request import check_text
 from parse_engine.stats import record
-from parse_engine.types import (
-    Event,
-    Generation,
-    Message,
-    Source,
-    Usage,
-    Verdicts,
-    Verified,
-)
+from parse_engine.types import Event, Generation, Message, Source, Usage, Verdicts, Verified
 from parse_engine.verdicts import check_finite
 from parse_engine.verify import Ability
 from parse_engine.worker import Emit, aanswer_of, aiterate, answer_of, iterate
@@ -84,9 +76,8 @@ class Engine:
         plain_generation(*(model.network for model in (target, draft) if model))
         steady_rope(target, draft)
         self._found = find_ability(target, self.config)
-        if self.config.mode == "parse":
-            check_calibration(self.config, target, draft, self.ability)
         self.same_tokenizer = draft is not None and tokenizers_equal(target, draft)
+        self._check_acceptance(self.config)
 
     @classmethod
     def from_pretrained(
@@ -216,13 +207,16 @@ class Engine:
             raise InvalidRequestError(f"answer is {answer!r}.", "Give the text to judge.")
         check_text("answer", answer)
         call = self._prepare(messages, {**options, "mode": "target", "verify_order": "all"})
-        return judge_text(self.target, self.ability, call, answer)
+        return judge_text(self.target, self.draft, self.ability, call, answer, self.same_tokenizer)
 
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
         call = prepare(messages, options, self.config, self.target, self.draft)
-        if call.config.mode == "parse":
-            check_calibration(call.config, self.target, self.draft, self.ability)
+        self._check_acceptance(call.config)
         return call
+
+    def _check_acceptance(self, config: ParseConfig) -> None:
+        if config.mode == "parse":
+            check_acceptance(config, self.target, self.draft, self.ability, self.same_tokenizer)
 
     def _answer(self, call: Call, emit: Emit) -> Generation:
         """Draft, verify, accept, regenerate: the paper's algorithm."""

@@ -47,12 +47,16 @@ class Draft:
         For each token the number of characters of ``text`` up to its end; None inside a character.
     complete : bool
         Whether the draft model ended by itself (or at a stop string), not at its token limit.
+    logprobs : tuple of float, optional
+        What the draft model gave each token, in nats, before temperature and the like. None where
+        that is not known.
     """
 
     ids: tuple[int, ...]
     text: str
     char_ends: tuple[int | None, ...]
     complete: bool
+    logprobs: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,16 @@ class Verdicts:
         log-probability, and the largest distance from a drafted token to the target's best token.
         In layout ``quote`` as read in the judge's conversation. None where signals are switched
         off.
+    accept_logprob : tuple of float, optional
+        Log-probability, in nats, that token by token speculative sampling (arXiv 2211.17192) would
+        keep the whole prefix: the sum over its tokens of log min(1, P(token | target) / P(token |
+        draft model)). None likewise, and where the draft model's view is not known.
     labels : tuple of (str, str)
         The words whose probabilities are compared.
     verdict : tuple of float
         What the threshold is compared with, in 0..1.
-    kind : {"p_correct", "joint_prob", "min_prob", "mean_prob", "min_ratio", "calibrated"}
+    kind : {"p_correct", "accept_prob", "joint_prob", "min_prob", "mean_prob", "min_ratio", \
+"calibrated"}
         Which number that is: see ``verdict`` in ParseConfig.
     """
 
@@ -107,6 +116,7 @@ class Verdicts:
     mean_logprob: tuple[float, ...] | None
     min_logprob: tuple[float, ...] | None
     max_gap: tuple[float, ...] | None
+    accept_logprob: tuple[float, ...] | None
     labels: tuple[str, str]
     verdict: tuple[float, ...]
     kind: VerdictKind

@@ -24,6 +24,7 @@ def make_verdicts(
     cuts: Sequence[Cut],
     p_correct: Sequence[float] | None,
     signals: torch.Tensor | None,
+    draft_logprobs: Sequence[float] | None,
     labels: Labels,
     acceptance: Acceptance,
 ) -> Verdicts:
@@ -37,6 +38,8 @@ def make_verdicts(
         What the judge said of each; None where it was not asked.
     signals : Tensor, optional
         Log-probability and gap of each drafted token, as ``prefill`` gives them.
+    draft_logprobs : sequence of float, optional
+        What the draft model gave each token.
     labels : Labels
         The words of the judge.
     acceptance : Acceptance
@@ -53,6 +56,9 @@ def make_verdicts(
         known["mean_logprob"] = (logprob.cumsum(0)[at] / (at + 1)).tolist()
         known["min_logprob"] = logprob.cummin(0).values[at].tolist()
         known["max_gap"] = distance.cummax(0).values[at].tolist()
+        if draft_logprobs is not None:
+            kept = (logprob - torch.tensor(draft_logprobs, dtype=torch.float64)).clamp(max=0)
+            known["accept_logprob"] = kept.cumsum(0)[at].tolist()
     rows = [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]
     found = {name: tuple(values) for name, values in known.items()}
     return Verdicts(
@@ -62,6 +68,7 @@ def make_verdicts(
         mean_logprob=found.get("mean_logprob"),
         min_logprob=found.get("min_logprob"),
         max_gap=found.get("max_gap"),
+        accept_logprob=found.get("accept_logprob"),
         labels=(labels.right, labels.wrong),
         verdict=tuple(verdict_of(row, acceptance) for row in rows),
         kind=acceptance.kind,
@@ -73,6 +80,8 @@ def verdict_of(signals: Mapping[str, float], acceptance: Acceptance) -> float:
     if acceptance.combination is not None:
         return acceptance.combination.verdict(signals)
     match acceptance.kind:
+        case "accept_prob":
+            return math.exp(signals["accept_logprob"])
         case "joint_prob":
             return math.exp(signals["mean_logprob"] * signals["tokens"])
         case "min_prob":

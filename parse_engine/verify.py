@@ -152,7 +152,8 @@ def verify(
         return label_shares(reading.logits(ends[some]), judge.labels)
 
     def verdicts(some: slice, p_correct: Sequence[float]) -> Verdicts:
-        return make_verdicts(cuts[some], p_correct, reading.signals, judge.labels, accept)
+        signals = reading.signals, draft.logprobs
+        return make_verdicts(cuts[some], p_correct, *signals, judge.labels, accept)
 
     if config.verify_order == "whole_first" and len(cuts) > 1:
         p_whole = ask(slice(-1, None))
@@ -185,7 +186,9 @@ def _read(
     cache = DynamicCache() if packed else DynamicCache(config=target.network.config)
     signals = prefill(target, cache, prompt_ids, draft.ids, signals=True)
     return Checked(
-        verdicts=make_verdicts(cuts, None, signals, able.judge.labels, config.acceptance),
+        verdicts=make_verdicts(
+            cuts, None, signals, draft.logprobs, able.judge.labels, config.acceptance
+        ),
         cache=cache if packed else None,
         tokens_processed=len(prompt_ids) + len(draft.ids),
         path=None,

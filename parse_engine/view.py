@@ -139,6 +139,7 @@ def verdict_table(text: str, verdicts: Verdicts, threshold: float) -> Renderable
         "mean logp": verdicts.mean_logprob,
         "min logp": verdicts.min_logprob,
         "max gap": verdicts.max_gap,
+        "kept logp": verdicts.accept_logprob,
     }
     known = {name: values for name, values in signals.items() if values is not None}
     table = Table(box=box.HORIZONTALS, border_style="dim", header_style="dim", expand=True)

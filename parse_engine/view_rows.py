@@ -25,6 +25,7 @@ MEANINGS: dict[Kind, str] = {
 
 VERDICTS: dict[VerdictKind, str] = {
     "p_correct": "the target's P({label})",
+    "accept_prob": "how probably speculative sampling would keep all tokens,",
     "joint_prob": "the target's probability of just these tokens,",
     "min_prob": "the target's probability of the least probable token",
     "mean_prob": "the target's mean (geometric) probability of a token",

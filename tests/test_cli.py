@@ -34,7 +34,7 @@ from tests.calibrations import calibrated
 
 ROOT = Path(__file__).parent.parent
 VERDICTS = Verdicts(
-    *((5, 9), (2, 4), (0.9, 0.3), None, None, None, ("Correct", "Incorrect")),
+    *((5, 9), (2, 4), (0.9, 0.3), None, None, None, None, ("Correct", "Incorrect")),
     verdict=(0.9, 0.3),
     kind="p_correct",
 )
@@ -222,7 +222,7 @@ def test_verify_judges_a_file(
 ) -> None:
     file = tmp_path / "answer.txt"
     file.write_text("good bad!", encoding="utf-8")
-    argv = ["verify", str(file), "--question", "q", "--demo"]
+    argv = ["verify", str(file), "--question", "q", "--demo", "--threshold", "0.8"]
     assert main(argv, open_engine=opened) == 0
     assert opened[0].messages == [{"role": "user", "content": "q"}]
     out = capsys.readouterr().out

@@ -23,7 +23,7 @@ REWRITTEN = "    return x / 2\n"
 
 def judged(ends: tuple[int, ...], p_correct: tuple[float, ...]) -> Verdicts:
     return Verdicts(
-        *(ends, ends, p_correct, None, None, None, ("Correct", "Incorrect")),
+        *(ends, ends, p_correct, None, None, None, None, ("Correct", "Incorrect")),
         verdict=p_correct,
         kind="p_correct",
     )

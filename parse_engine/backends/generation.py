@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import GenerationConfig, StoppingCriteria
+from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -83,3 +83,33 @@ class TokenWatch(StoppingCriteria):
         done = torch.full((1,), self.stopped, dtype=torch.bool, device=input_ids.device)
         assert isinstance(done, torch.Tensor)
         return done  # type: ignore[return-value]
+
+
+class TokenLogprobs(LogitsProcessor):
+    """Notes the log-probability of each token that is written, before anything changes it.
+
+    It has to be the first of the logits processors. A token is known one step later.
+    """
+
+    def __init__(self) -> None:
+        self._noted: list[float] = []
+        self._scores: torch.Tensor | None = None
+
+    def __call__(  # noqa: D102 - as its base class says
+        self, input_ids: torch.LongTensor, scores: torch.FloatTensor
+    ) -> torch.FloatTensor:
+        self._note(int(input_ids[0, -1]))
+        self._scores = scores[0].clone()  # later processors may write into it
+        return scores
+
+    def of(self, ids: Sequence[int]) -> tuple[float, ...] | None:
+        """Return those of the tokens that were written; None if this was not told of each."""
+        if len(self._noted) == len(ids) - 1:
+            self._note(ids[-1])
+        return tuple(self._noted) if len(self._noted) == len(ids) else None
+
+    def _note(self, token: int) -> None:
+        if self._scores is not None:
+            scores = self._scores.float()
+            self._noted.append(float(scores[token] - scores.logsumexp(0)))
+            self._scores = None

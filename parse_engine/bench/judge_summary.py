@@ -12,15 +12,24 @@ from parse_engine.bench.drafts import LabelledDraft
 from parse_engine.bench.logistic import cross_validated
 from parse_engine.bench.roc import at_false_accept, auc_by_item, curve, reliability
 from parse_engine.bench.tasks import Task
-from parse_engine.bench.verdict_rows import Judged
+from parse_engine.bench.verdict_rows import Judged, known_in
 from parse_engine.calibration import Calibration
 from parse_engine.config import Acceptance, VerdictRule
 from parse_engine.verdicts import verdict_of
 
-SINGLE = ("p_correct", "joint_prob", "min_prob", "mean_prob", "min_ratio")
+# Verdicts that are one signal each, and the signal.
+SINGLE = {
+    "p_correct": "p_correct",
+    "accept_prob": "accept_logprob",
+    "joint_prob": "sum_logprob",
+    "min_prob": "min_logprob",
+    "mean_prob": "mean_logprob",
+    "min_ratio": "max_gap",
+}
 COMBINED = {
     "log-probabilities": ("mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
     "p_correct and joint_prob": ("p_correct", "sum_logprob"),
+    "p_correct and accept_prob": ("p_correct", "accept_logprob"),
     "all": ("p_correct", "mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
 }
 FEWEST = 10  # right and wrong drafts each, below which nothing is said
@@ -98,9 +107,14 @@ def _way(judged: Sequence[Judged], most: float, steps: set[str]) -> dict[str, An
         return {"too_few": {"right": right.count(True), "wrong": right.count(False)}}
     items = [one.draft.item for one in judged]
     whole = [one.at(-1) for one in judged]
-    scores = {name: [single(name, one) for one in whole] for name in SINGLE}
+    scores = {
+        name: [single(name, one) for one in whole]
+        for name, signal in SINGLE.items()
+        if known_in(judged, (signal,))
+    }
     for name, parts in COMBINED.items():
-        scores[name] = cross_validated(whole, right, items, parts)
+        if known_in(judged, parts):
+            scores[name] = cross_validated(whole, right, items, parts)
     checkable = [one for one in judged if one.draft.item in steps]
     found: dict[str, Any] = {}
     for name, values in scores.items():

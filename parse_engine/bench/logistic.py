@@ -17,6 +17,7 @@ DIRECTION = {
     "sum_logprob": 1.0,
     "min_logprob": 1.0,
     "max_gap": -1.0,
+    "accept_logprob": 1.0,
 }
 SHRINK = 0.02  # weight of the squared weights, of features with standard deviation 1
 STEPS = 200

@@ -79,8 +79,7 @@ class Task:
         InvalidRequestError
             If no item is left.
         """
-        drawn = list(range(len(self.items)))
-        random.Random(seed).shuffle(drawn)
+        drawn = random.Random(seed).sample(range(len(self.items)), len(self.items))
         chosen = sorted(drawn[skip:] if limit is None else drawn[skip : skip + limit])
         if not chosen:
             raise InvalidRequestError(

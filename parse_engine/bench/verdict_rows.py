@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from parse_engine.bench.drafts import LabelledDraft
 from parse_engine.bench.tasks import Task
 from parse_engine.call import judge_draft, prepare
-from parse_engine.draft import make_draft
+from parse_engine.draft import make_draft, read_back
 
 if TYPE_CHECKING:
     from parse_engine.bench.store import Store
     from parse_engine.engine import Engine
 
-SIGNALS = ("p_correct", "mean_logprob", "min_logprob", "max_gap")
+SIGNALS = ("p_correct", "mean_logprob", "min_logprob", "max_gap", "accept_logprob")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Judged:
     token_ends, ends : tuple of int
         Where the prefixes end, in tokens and in characters; the whole draft is the last.
     signals : mapping of str to tuple of float
-        p_correct, where it was asked for, and the target's log-probabilities, for each prefix.
+        For each prefix p_correct, where it was asked for, the target's log-probabilities, and what
+        the comparison with the draft model's comes to, where their tokenizers are the same.
     """
 
     draft: LabelledDraft
@@ -41,6 +42,13 @@ class Judged:
         """Return the signals of one prefix and its length; -1 is the whole draft."""
         found = {name: values[prefix] for name, values in self.signals.items()}
         return {**found, "tokens": float(self.token_ends[prefix])}
+
+
+def known_in(judged: Sequence[Judged], names: Iterable[str]) -> bool:
+    """Whether all of these drafts have all of these signals."""
+    made = {"sum_logprob": "mean_logprob"}
+    wanted = {made.get(name, name) for name in names}
+    return all(wanted <= one.signals.keys() for one in judged)
 
 
 def judge_drafts(
@@ -74,6 +82,8 @@ def judge_drafts(
             *(engine.config, engine.target, engine.draft),
         )
         given = make_draft(engine.target, draft.ids, len(draft.ids), complete=True)
+        if engine.same_tokenizer and engine.draft is not None:
+            given = read_back(given, engine.draft, call.request)
         checked = judge_draft(engine.target, engine.ability, call, given)
         verdicts = checked.verdicts
         signals = {name: getattr(verdicts, name) for name in SIGNALS}
