@@ -8,16 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import DraftForm, Event, Generation, TextDelta
+from parse_integrations.call_reader import CallReader, ToolCall, rewrite_calls
 from parse_integrations.messages import Conversation, Message, as_text, check_conversation, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
 from parse_integrations.tool_formats import Tool, ToolFormat, tool_name
-from parse_integrations.tools import (
-    CallReader,
-    ToolCall,
-    check_choice,
-    check_offered,
-    rewrite_calls,
-)
+from parse_integrations.tools import check_choice, check_offered
 
 if TYPE_CHECKING:
     from parse_engine import Engine

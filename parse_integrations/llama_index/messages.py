@@ -22,9 +22,9 @@ from llama_index.core.base.llms.types import (
 from pydantic import BaseModel
 
 from parse_engine import Generation, InvalidRequestError
+from parse_integrations.call_reader import ToolCall
 from parse_integrations.calls import Asked, Piece, Thought, finish_reason
 from parse_integrations.messages import Message
-from parse_integrations.tools import ToolCall
 
 ROLES = {
     MessageRole.DEVELOPER: "system",
