@@ -146,12 +146,15 @@ class CallReader:
     def _bare_calls(self) -> list[Call]:
         text = self._raw.strip().removeprefix("```").removeprefix("json").removesuffix("```")
         found = _found_calls(text) if f'"{self._format.arguments}"' in text else []
-        known = all(name in self._names and isinstance(given, dict) for name, given in found)
-        return found if known else []
+        whole = all(self._offers(name) and isinstance(given, dict) for name, given in found)
+        return found if whole else []
+
+    def _offers(self, name: Any) -> bool:
+        return isinstance(name, str) and name in self._names
 
     def _calls(self, value: Any, *, whole: bool) -> list[Call]:
         found = _found_calls(value.get("function") if isinstance(value, Mapping) else value)
-        if not self._format.opening and not {name for name, _ in found} <= self._names:
+        if not self._format.opening and not all(self._offers(name) for name, _ in found):
             return []  # without a mark, JSON with a name may be an answer too
         calls: list[Call] = []
         for name, arguments in found or [(None, None)]:
