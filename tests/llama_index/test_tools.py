@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent
-from llama_index.core.base.llms.types import ChatMessage, ThinkingBlock, ToolCallBlock
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ThinkingBlock, ToolCallBlock
 from llama_index.core.program import FunctionCallingProgram
 from llama_index.core.program.utils import FlexibleModel
 from llama_index.core.prompts import ChatPromptTemplate, PromptTemplate
@@ -82,6 +82,56 @@ def test_choice_none_and_unknown_tools() -> None:
 def test_tools_that_are_no_schemas_are_refused() -> None:
     with pytest.raises(parse.InvalidRequestError, match=r"tools\[0\] is FunctionTool"):
         saying("x").chat([ChatMessage(content="Hi")], tools=TOOLS)
+
+
+@pytest.mark.parametrize("tools", [[pick], [TOOLS[0], pick], None, "pick", [{"name": "pick"}]])
+def test_what_is_no_tool_of_llamaindex_is_refused(tools: Any) -> None:
+    llm = saying("x")
+    with pytest.raises(parse.InvalidRequestError, match=r"^tools(\[[01]\])? is") as caught:
+        llm.chat_with_tools(tools, "Hi")
+    assert caught.value.hint
+    if isinstance(tools, list) and pick in tools:
+        assert "FunctionTool.from_defaults(pick)" in caught.value.hint
+        with pytest.raises(parse.InvalidRequestError):
+            llm.predict_and_call(tools, "Hi")
+
+
+async def test_completions_have_calls_where_other_packages_put_them() -> None:
+    llm = saying(f"Well.\n{STAY}")
+    given: Any = {"tools": [TOOLS[1].metadata.to_openai_tool()]}
+    *_, streamed = llm.stream_complete("Hi", **given)
+    for response in (llm.complete("Hi", **given), streamed, await llm.acomplete("Hi", **given)):
+        assert response.text == "Well."
+        (call,) = response.additional_kwargs["tool_calls"]
+        assert call["function"] == {"name": "stay", "arguments": "{}"}
+        assert response.raw["finish_reason"] == "tool_calls"
+    assert "tool_calls" not in llm.complete("Hi").additional_kwargs
+
+
+LOW = {"level": "low"}
+
+
+@pytest.mark.parametrize(
+    ("message", "calls"),
+    [
+        ({"blocks": [ToolCallBlock(tool_name="pick", tool_kwargs='{"level": "low"}')]}, [LOW]),
+        ({"blocks": [ToolCallBlock(tool_name="pick", tool_kwargs="")]}, [{}]),
+        ({"blocks": [ToolCallBlock(tool_name="pick", tool_kwargs='{"level"')]}, []),
+        ({"additional_kwargs": {"tool_calls": [{"function": {"name": "pick"}}]}}, [{}]),
+        ({"additional_kwargs": {"tool_calls": [{"name": "pick", "input": LOW}]}}, [LOW]),
+        ({"additional_kwargs": {"tool_calls": [{"name": "pick", "arguments": "[1]"}]}}, []),
+        ({"content": "No."}, []),
+    ],
+)
+def test_calls_are_read_in_every_form(message: Any, calls: list[Any]) -> None:
+    llm = saying("x")
+    response = ChatResponse(message=ChatMessage(role="assistant", **message))
+    assert calls_of(llm, response) == [("pick", arguments) for arguments in calls]
+    if calls:
+        assert llm.get_tool_calls_from_response(response)
+    else:
+        with pytest.raises(AnswerError, match="No tool was called"):
+            llm.get_tool_calls_from_response(response)
 
 
 def test_user_message_and_history_are_put_together() -> None:
@@ -244,6 +294,20 @@ def test_half_an_object_is_an_error() -> None:
         list(llm.stream_structured_predict(Car, PROMPT, kind="x"))
     given: dict[str, Any] = {"max_tokens": 300, "tool_choice": "x", "tool_required": True}
     assert llm.structured_predict(Car, PROMPT, llm_kwargs=given, kind="x")
+
+
+@pytest.mark.parametrize("wanted", [int, dict, None, Part(kind="door"), list[Part], {"a": 1}])
+@pytest.mark.parametrize("mode", [PydanticProgramMode.DEFAULT, PydanticProgramMode.LLM])
+async def test_what_is_no_class_of_pydantic_is_refused(wanted: Any, mode: Any) -> None:
+    llm = saying("x", pydantic_program_mode=mode)
+    with pytest.raises(parse.InvalidRequestError, match=r"output_cls is .*BaseModel"):
+        llm.structured_predict(wanted, PROMPT, kind="x")
+    with pytest.raises(parse.InvalidRequestError, match="output_cls is"):
+        await llm.astructured_predict(wanted, PROMPT, kind="x")
+    with pytest.raises(parse.InvalidRequestError, match="output_cls is"):
+        list(llm.stream_structured_predict(wanted, PROMPT, kind="x"))
+    with pytest.raises(parse.InvalidRequestError, match="output_cls is"):
+        _ = [part async for part in await llm.astream_structured_predict(wanted, PROMPT, kind="x")]
 
 
 def test_what_a_validator_refuses_is_an_error() -> None:
