@@ -40,9 +40,11 @@ def check_choice(choice: Any, tools: Sequence[Tool]) -> str:
     tools : sequence of dict
         What can be called.
     """
+    given = choice
     if isinstance(choice, Mapping):
         named = choice.get("function", choice)
-        choice = named.get("name", choice.get("type")) if isinstance(named, Mapping) else choice
+        named = named.get("name") if isinstance(named, Mapping) else None
+        choice = named or choice.get("type") or choice
     if choice is None or choice is False or choice == "auto":
         return "auto"
     if choice == "none":
@@ -52,10 +54,17 @@ def check_choice(choice: Any, tools: Sequence[Tool]) -> str:
         choice = "any"
     elif choice not in names:
         raise InvalidRequestError(
-            f"tool_choice is {choice!r}.",
+            f"tool_choice is {given!r}.",
             f"Choose auto, none, any, or one of the tools: {', '.join(names) or 'there are none'}.",
         )
     if not names:
         raise InvalidRequestError("tool_choice asks for a call without tools.", "Give tools.")
     assert isinstance(choice, str)
     return choice
+
+
+def check_parallel(value: Any) -> bool | None:
+    """Refuse a ``parallel_tool_calls`` that is no switch; None is unset."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise InvalidRequestError(f"parallel_tool_calls is {value!r}.", "Give True or False.")
