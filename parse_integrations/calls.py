@@ -8,16 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import DraftForm, Event, Generation, TextDelta
+from parse_integrations.call_reader import CallReader, ToolCall, rewrite_calls
 from parse_integrations.messages import Conversation, Message, as_text, check_conversation, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
 from parse_integrations.tool_formats import Tool, ToolFormat, tool_name
-from parse_integrations.tools import (
-    CallReader,
-    ToolCall,
-    check_choice,
-    check_offered,
-    rewrite_calls,
-)
+from parse_integrations.tools import check_choice, check_offered, check_parallel
 
 if TYPE_CHECKING:
     from parse_engine import Engine
@@ -139,7 +134,7 @@ def ask(
         form = tool_format or ToolFormat()
         fitted = Conversation(as_text(messages, offered, form), (), form)
     grammar = None
-    several = parallel_tool_calls is not False
+    several = check_parallel(parallel_tool_calls) is not False
     if choice not in ("auto", "none"):
         called = [tool for tool in offered if choice in ("any", tool_name(tool))]
         many = choice == "any" and parallel_tool_calls is True  # weak models know no end
@@ -154,7 +149,7 @@ def ask(
     if grammar is not None:
         grammar.processors(writer, 0)  # says what is wrong before any model runs
         wanted["logits_processors"] = grammar.processors
-    draft = engine.draft
+    draft = engine.draft if "draft_form" not in wanted else None
     if draft is not None and writer is engine.target and not _same_template(draft, writer):
         drafted = fit(draft, messages, offered)
         rewrite = None

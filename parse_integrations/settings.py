@@ -7,7 +7,16 @@ from dataclasses import fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    field_validator,
+    model_validator,
+)
 
 from parse_engine import InvalidRequestError, ParseConfig
 from parse_engine.calibration import read_calibration
@@ -76,7 +85,11 @@ def check_engine(engine: Any) -> None:
 
 
 class PairSettings(BaseModel):
-    """Fields of a chat model that is made of two; see ChatParse and ParseLLM."""
+    """Fields of a chat model that is made of two; see ChatParse and ParseLLM.
+
+    Numbers and switches are strict, as they are for a single call: True is no number, and no text
+    is one.
+    """
 
     _models: set[str] = PrivateAttr(default_factory=set)  # that single calls named
 
@@ -85,45 +98,45 @@ class PairSettings(BaseModel):
     engine: Any = Field(default=None, exclude=True, repr=False)
 
     verdict: VerdictRule | None = None
-    threshold: float | None = None
+    threshold: StrictFloat | None = None
     accept_rule: AcceptRule | None = None
-    cut_at: CutRule | int | None = None
+    cut_at: CutRule | StrictInt | None = None
     calibration: dict[str, Any] | None = None
-    max_prefixes: int | None = None
+    max_prefixes: StrictInt | None = None
     judge_layout: JudgeLayout | None = None
     verify_order: VerifyOrder | None = None
     labels: tuple[str, str] | None = None
     brief: str | None = None
     question: str | None = None
-    signals: bool | None = None
-    max_draft_tokens: int | None = None
+    signals: StrictBool | None = None
+    max_draft_tokens: StrictInt | None = None
     mode: Mode | None = None
 
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    seed: int | None = None
-    max_tokens: int | None = None
+    temperature: StrictFloat | None = None
+    top_p: StrictFloat | None = None
+    top_k: StrictInt | None = None
+    seed: StrictInt | None = None
+    max_tokens: StrictInt | None = None
     stop: list[str] | None = None
-    timeout: float | None = None
+    timeout: StrictFloat | None = None
     tool_format: str | ToolFormat | None = None
 
     dtype: str | None = None
     device_map: Any = None
     quantization_config: Any = None
     revision: str | None = None
-    local_files_only: bool | None = None
+    local_files_only: StrictBool | None = None
     attn_implementation: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    trust_remote_code: bool | None = None
+    trust_remote_code: StrictBool | None = None
     draft_dtype: str | None = None
     draft_device_map: Any = None
     draft_quantization_config: Any = None
     draft_revision: str | None = None
-    draft_local_files_only: bool | None = None
+    draft_local_files_only: StrictBool | None = None
     draft_attn_implementation: str | None = None
     draft_chat_template_kwargs: dict[str, Any] | None = None
-    draft_trust_remote_code: bool | None = None
+    draft_trust_remote_code: StrictBool | None = None
 
     @field_validator("model", "draft_model", mode="before")
     @classmethod

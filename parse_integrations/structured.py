@@ -256,6 +256,13 @@ def _tokenizer(model: Model) -> Any:
         return _tokenizers[model.tokenizer]
 
 
+JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def response_schema(response_format: Any) -> Mapping[str, Any] | None:
     """Return the JSON schema that a response format asks for; None for plain text.
 
@@ -268,6 +275,7 @@ def response_schema(response_format: Any) -> Mapping[str, Any] | None:
     if response_format is None:
         return None
     kind = response_format.get("type") if isinstance(response_format, Mapping) else None
+    schema: Any = None
     if kind == "text":
         return None
     if kind == "json_object":
@@ -275,11 +283,12 @@ def response_schema(response_format: Any) -> Mapping[str, Any] | None:
     if kind == "json_schema":
         inner = response_format.get("json_schema", response_format)
         schema = inner.get("schema") if isinstance(inner, Mapping) else None
-    else:
+    elif kind is None or all(each in JSON_TYPES for each in _listed(kind)):
         schema = response_format
     if not isinstance(schema, Mapping) or not schema:
         raise InvalidRequestError(
             f"response_format is {response_format!r}.",
-            'Give {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}.',
+            'Give {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}, '
+            '{"type": "json_object"}, {"type": "text"}, or a JSON schema itself.',
         )
     return schema

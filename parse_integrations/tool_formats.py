@@ -20,13 +20,14 @@ CALLS = "tool_calls"  # the field of a response template that holds calls
 BARE = "bare_calls"
 BARE_REGION = {"open_pattern": r'\A(?=\s*(?:```(?:json)?\s*)?\{\s*"name"\s*:)'}
 
-# The field without marks is the answer. Non-JSON is kept as text, so that nothing is lost.
+# The field without marks is the answer. A mark that no call follows is a word like any other.
+# Non-JSON is kept as text, so that nothing is lost.
 HERMES_TEMPLATE: dict[str, Any] = {
     "start_anchor_pattern": r"\Z",
     "fields": {
         CALLS: {
-            "open_pattern": r"\s*<tool_call>\s*",
-            "close_pattern": r"\s*</tool_call>\s*",
+            "open_pattern": r"<tool_call>(?=\s*[\[{])",
+            "close": "</tool_call>",
             "content": "json",
             "content_args": {"allow_non_json": True},
             "repeats": True,
@@ -51,7 +52,10 @@ LLAMA_TEMPLATE: dict[str, Any] = {
 MISTRAL_TEMPLATE: dict[str, Any] = {
     "start_anchor_pattern": r"\Z",
     "fields": {
-        CALLS: {"open_pattern": r"\s*\[TOOL_CALLS\]\s*", "repeats": True},
+        CALLS: {
+            "open_pattern": r"\[TOOL_CALLS\](?=\s*(?:[\[{]|[^\s\[\]{}]+\s*\[(?:ARGS|CALL_ID)\]))",
+            "repeats": True,
+        },
         "answer": {},
     },
 }

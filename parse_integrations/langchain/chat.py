@@ -25,7 +25,7 @@ from parse_integrations.langchain.settings import ParseSettings
 from parse_integrations.langchain.structured import Method, structured
 from parse_integrations.messages import check_conversation, fit
 from parse_integrations.tool_formats import check_format
-from parse_integrations.tools import check_choice, check_offered
+from parse_integrations.tools import check_choice, check_offered, check_parallel
 
 # What callers set for every model, or for tracing, and what changes no answer here.
 UNUSED = (
@@ -173,6 +173,7 @@ class ChatParse(ParseSettings):
         offered = [openai_tool(tool, strict) for tool in tools]
         with langchain_errors():
             check_choice(tool_choice, check_offered(offered))
+            check_parallel(parallel_tool_calls)
         wanted = {"tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls}
         given = {name: value for name, value in wanted.items() if value is not None}
         return self.bind(tools=offered, **given, **kwargs)

@@ -21,9 +21,9 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk
 
 from parse_engine import Generation, InvalidRequestError
+from parse_integrations.call_reader import ToolCall
 from parse_integrations.calls import Piece, Thought, finish_reason
 from parse_integrations.messages import Message, text_of
-from parse_integrations.tools import ToolCall
 
 PROVIDER = "parse"
 ROLES = {"human": "user", "ai": "assistant", "developer": "system", "function": "tool"}

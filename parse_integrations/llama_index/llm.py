@@ -15,12 +15,12 @@ from llama_index.core.base.llms.types import (
     CompletionResponseAsyncGen,
     CompletionResponseGen,
     MessageRole,
-    ToolCallBlock,
 )
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.llm import ToolSelection, default_completion_to_prompt
 from llama_index.core.tools.types import BaseTool
 
+from parse_engine import InvalidRequestError
 from parse_integrations.calls import Asked
 from parse_integrations.errors import AnswerError
 from parse_integrations.llama_index.events import Report
@@ -36,6 +36,7 @@ from parse_integrations.llama_index.responses import (
     stream,
 )
 from parse_integrations.llama_index.structured import StructuredParse
+from parse_integrations.llama_index.tools import tool_schemas, written_calls
 from parse_integrations.messages import Message
 
 
@@ -160,16 +161,19 @@ class ParseLLM(StructuredParse):
 
     def _write(self, messages: Sequence[Message]) -> str:
         assert self.messages_to_prompt is not None
-        return self.messages_to_prompt(
+        prompt = self.messages_to_prompt(
             [ChatMessage(role=MessageRole(m["role"]), content=m["content"]) for m in messages]
         )
+        return _checked_prompt("messages_to_prompt", prompt)
 
     def _asked_completion(self, prompt: str, formatted: bool, given: dict[str, Any]) -> Asked:
         messages = [{"role": "user", "content": prompt}]
         make = self.completion_to_prompt
         if not formatted and make in (None, default_completion_to_prompt):
             return self._asked(self._engine(), messages, given)
-        text = prompt if formatted or make is None else make(prompt)
+        text = prompt
+        if not formatted and make is not None:
+            text = _checked_prompt("completion_to_prompt", make(prompt))
         return self._asked(self._engine(), messages, given, lambda _: text)
 
     def _report(self, asked: Asked) -> Report:
@@ -198,7 +202,7 @@ class ParseLLM(StructuredParse):
                 if isinstance(user_msg, str)
                 else user_msg
             )
-        offered = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
+        offered = tool_schemas(tools)
         if tool_choice is None and tool_required and offered:
             tool_choice = "any"
         calling = {"tool_choice": tool_choice, "parallel_tool_calls": allow_parallel_tool_calls}
@@ -224,7 +228,11 @@ class ParseLLM(StructuredParse):
         AnswerError
             With what was written instead.
         """
-        calls = [block for block in response.message.blocks if isinstance(block, ToolCallBlock)]
+        calls = [
+            ToolSelection(tool_id=id_ or "", tool_name=name, tool_kwargs=arguments)
+            for id_, name, arguments in written_calls(response.message)
+            if arguments is not None
+        ]
         if not calls and error_on_no_tool_call:
             raw = response.raw if isinstance(response.raw, dict) else {}
             cut_off = raw.get("finish_reason") == "length"
@@ -234,11 +242,12 @@ class ParseLLM(StructuredParse):
                 if cut_off
                 else "Give tool_required=True, which is enforced, or error_on_no_tool_call=False.",
             )
-        return [
-            ToolSelection(
-                tool_id=call.tool_call_id or "",
-                tool_name=call.tool_name,
-                tool_kwargs=call.tool_kwargs if isinstance(call.tool_kwargs, dict) else {},
-            )
-            for call in calls
-        ]
+        return calls
+
+
+def _checked_prompt(name: str, prompt: Any) -> str:
+    if isinstance(prompt, str) and prompt:
+        return prompt
+    raise InvalidRequestError(
+        f"{name} returned {prompt!r}.", "It must return the prompt, a text that is not empty."
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from llama_index.core.base.llms.types import (
@@ -19,12 +19,12 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
     ToolCallBlock,
 )
-from pydantic import BaseModel
 
 from parse_engine import Generation, InvalidRequestError
+from parse_integrations.call_reader import ToolCall
 from parse_integrations.calls import Asked, Piece, Thought, finish_reason
+from parse_integrations.llama_index.tools import written_calls
 from parse_integrations.messages import Message
-from parse_integrations.tools import ToolCall
 
 ROLES = {
     MessageRole.DEVELOPER: "system",
@@ -64,12 +64,7 @@ def _to_dict(message: ChatMessage) -> Message:
     thoughts = [b.content for b in message.blocks if isinstance(b, ThinkingBlock) and b.content]
     if thoughts:
         result["reasoning_content"] = "\n".join(thoughts)
-    calls: Any = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
-    # messages of other LLMs, or out of a store, may have them in the older place only
-    calls = calls or extra.get("tool_calls") or ()
-    if not isinstance(calls, list | tuple):
-        raise _unreadable(calls)
-    named = [_named(call) for call in calls]
+    named = written_calls(message)
     if any(arguments is None for _, _, arguments in named):  # what was no call stays visible
         written = [f"{name} {json.dumps(args)}" if args else name for _, name, args in named]
         result["content"] = "\n".join(text for text in (result["content"], *written) if text)
@@ -93,46 +88,6 @@ def _text(block: ContentBlock) -> str | None:
     raise InvalidRequestError(
         f"A message has a block of the type {block.block_type!r}.",
         "Only text is supported: the models read no images, audio or files.",
-    )
-
-
-def _named(call: Any) -> tuple[str | None, str, dict[str, Any] | None]:
-    """Return id, name and arguments of a call: of a block, or as other packages write it."""
-    given = call.model_dump() if isinstance(call, BaseModel) else call
-    function = (given.get("function") or given) if isinstance(given, Mapping) else None
-    if not isinstance(function, Mapping):
-        raise _unreadable(call)
-    id_, name = _first(given, IDS), _first(function, NAMES)
-    if not isinstance(name, str) or not name:
-        raise _unreadable(call)
-    arguments = _first(function, ARGUMENTS)
-    if arguments is None:
-        arguments = {}
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except ValueError:
-            return id_, f"{name} {arguments}", None
-    if not isinstance(arguments, Mapping):
-        return id_, f"{name} {arguments}", None
-    return id_, name, dict(arguments)
-
-
-# The names that OpenAI, Anthropic, Bedrock and LlamaIndex itself give to the parts of a call.
-IDS = ("id", "tool_call_id", "tool_id", "toolUseId")
-NAMES = ("name", "tool_name")
-ARGUMENTS = ("arguments", "tool_kwargs", "input", "args", "parameters")
-
-
-def _first(given: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((given[name] for name in names if given.get(name) is not None), None)
-
-
-def _unreadable(calls: Any) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"A message has tool calls that cannot be read: {calls!r}.",
-        'Give ToolCallBlocks, or additional_kwargs={"tool_calls": [{"id": ..., "function": '
-        '{"name": ..., "arguments": ...}}]}.',
     )
 
 
@@ -212,9 +167,10 @@ class ResponseMaker:
 def completion(response: ChatResponse) -> CompletionResponse:
     """Return a response of the chat endpoints as one of the completion endpoints."""
     thoughts = [b.content for b in response.message.blocks if isinstance(b, ThinkingBlock)]
+    thinking = {"thinking": thoughts[0]} if thoughts else {}
     return CompletionResponse(
         text=response.message.content or "",
         delta=response.delta,
         raw=response.raw,
-        additional_kwargs={"thinking": thoughts[0]} if thoughts else {},
+        additional_kwargs={**response.message.additional_kwargs, **thinking},
     )

@@ -9,11 +9,12 @@ from llama_index.core.base.llms.generic_utils import messages_to_prompt
 from llama_index.core.base.llms.types import ChatMessage, LLMMetadata, TextBlock
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import default_completion_to_prompt
-from pydantic import ConfigDict, field_serializer, model_validator
+from pydantic import ConfigDict, StrictBool, StrictInt, field_serializer, model_validator
 
+from parse_engine import InvalidRequestError
 from parse_engine.config import check_count
 from parse_engine.options import WORDING
-from parse_engine.request import DEFAULT_MAX_NEW_TOKENS
+from parse_engine.request import DEFAULT_MAX_NEW_TOKENS, check_text
 from parse_integrations import engines
 from parse_integrations.settings import LOADING, PairSettings
 
@@ -35,8 +36,8 @@ class ParseLLMSettings(PairSettings, FunctionCallingLLM):
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
-    context_window: int | None = None
-    verification_events: bool = True
+    context_window: StrictInt | None = None
+    verification_events: StrictBool = True
 
     @classmethod
     def class_name(cls) -> str:
@@ -97,6 +98,7 @@ class ParseLLMSettings(PairSettings, FunctionCallingLLM):
         return self._token_ids
 
     def _token_ids(self, text: str) -> list[int]:
+        check_text("text", text)
         return list(self._engine().target.encode(text))
 
     def load(self) -> Self:
@@ -112,7 +114,35 @@ class ParseLLMSettings(PairSettings, FunctionCallingLLM):
 
     def __getstate__(self) -> dict[Any, Any]:
         # LlamaIndex takes what cannot be pickled off the object itself, and not off a copy
-        return super(ParseLLMSettings, self.model_copy()).__getstate__()
+        state = super(ParseLLMSettings, self.model_copy()).__getstate__()
+        for name, value in self.__dict__.items():
+            # without it the copy would answer otherwise; who listens here need not listen there
+            if name not in state["__dict__"] and name not in ("callback_manager", "rate_limiter"):
+                raise InvalidRequestError(
+                    f"A ParseLLM with this {name} cannot be pickled: {value!r}.",
+                    "Give a function or class that stands in a module, and no lambda.",
+                )
+        return state
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
+        """Make an LLM of what ``to_dict`` returned.
+
+        Parameters
+        ----------
+        data : dict
+            The settings.
+        **kwargs
+            Over those: ``engine`` where it was made from one, which no dict can hold.
+        """
+        if {**data, **kwargs}.get("model") is None and kwargs.get("engine") is None:
+            raise InvalidRequestError(
+                f"The dict names no model: model is {data.get('model')!r}.",
+                "If the LLM was made from an engine, give it again: "
+                "ParseLLM.from_dict(data, engine=engine).",
+            )
+        made: Self = super().from_dict(data, **kwargs)
+        return made
 
     def _extend_messages(self, messages: list[ChatMessage]) -> list[ChatMessage]:
         """Add the system prompt, and wrap the question as completions are wrapped."""

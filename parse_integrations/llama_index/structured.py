@@ -18,6 +18,7 @@ from llama_index_instrumentation import get_dispatcher
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from parse_engine import InvalidRequestError
 from parse_integrations.errors import AnswerError
 from parse_integrations.llama_index.settings import ParseLLMSettings
 
@@ -60,7 +61,7 @@ class StructuredParse(ParseLLMSettings):
         AnswerError
             If the answer was cut off, or a validator of the model refuses it.
         """
-        if not self._constrains:
+        if not self._constrains(output_cls):
             made = super().structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)
             return cast(Model, made)
         _started(output_cls, prompt, prompt_args)
@@ -77,7 +78,7 @@ class StructuredParse(ParseLLMSettings):
         **prompt_args: Any,
     ) -> Model:
         """Return an object of a pydantic model; see ``structured_predict``."""
-        if not self._constrains:
+        if not self._constrains(output_cls):
             made = await super().astructured_predict(output_cls, prompt, llm_kwargs, **prompt_args)
             return cast(Model, made)
         _started(output_cls, prompt, prompt_args)
@@ -94,7 +95,7 @@ class StructuredParse(ParseLLMSettings):
         **prompt_args: Any,
     ) -> Generator[Any, None, None]:
         # the body of stream_structured_predict, which sends the events itself
-        if not self._constrains:
+        if not self._constrains(output_cls):
             return super()._structured_stream_call(output_cls, prompt, llm_kwargs, **prompt_args)
         messages = self._question(prompt, prompt_args)
         responses = self.stream_chat(messages, **_settings(output_cls, llm_kwargs))
@@ -107,7 +108,7 @@ class StructuredParse(ParseLLMSettings):
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
     ) -> AsyncGenerator[Any, None]:
-        if not self._constrains:
+        if not self._constrains(output_cls):
             return await super()._structured_astream_call(
                 output_cls, prompt, llm_kwargs, **prompt_args
             )
@@ -115,8 +116,11 @@ class StructuredParse(ParseLLMSettings):
         responses = await self.astream_chat(messages, **_settings(output_cls, llm_kwargs))
         return _aobjects(output_cls, responses)
 
-    @property
-    def _constrains(self) -> bool:
+    def _constrains(self, output_cls: Any) -> bool:
+        if not isinstance(output_cls, type) or not issubclass(output_cls, BaseModel):
+            raise InvalidRequestError(
+                f"output_cls is {output_cls!r}.", "Give a class of yours that inherits BaseModel."
+            )
         return self.pydantic_program_mode == PydanticProgramMode.DEFAULT
 
     def _question(self, prompt: PromptTemplate, given: Mapping[str, Any]) -> list[ChatMessage]:

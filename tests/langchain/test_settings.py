@@ -303,6 +303,11 @@ def test_tracing_parameters() -> None:
         ({"model": "a", "draft_model": "b", "stop": [""]}, "stop"),
         ({"model": "a", "draft_model": "b", "timeout": 0}, "timeout"),
         ({"model": "a", "draft_model": "b", "labels": ("x", "x")}, "labels"),
+        ({"model": "a", "draft_model": "b", "threshold": "0.5"}, "threshold"),
+        ({"model": "a", "draft_model": "b", "temperature": True}, "temperature"),
+        ({"model": "a", "draft_model": "b", "seed": "1"}, "seed"),
+        ({"model": "a", "draft_model": "b", "cut_at": True}, "cut_at"),
+        ({"model": "a", "draft_model": "b", "signals": "yes"}, "signals"),
     ],
 )
 def test_wrong_settings_are_refused_when_the_model_is_made(

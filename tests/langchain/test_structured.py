@@ -126,11 +126,16 @@ def test_tools_and_a_schema_at_once() -> None:
 
 @pytest.mark.parametrize(
     "wanted",
-    [{"type": "json_schema"}, {"type": "json_schema", "json_schema": {"name": "x"}}, "json", 5],
+    [
+        *({"type": "json_schema"}, {"type": "json_schema", "json_schema": {"name": "x"}}),
+        *("json", 5, {}, {"type": "x"}, {"type": ["object", "x"]}, {"type": {}}),
+    ],
 )
 def test_wrong_response_formats_are_refused(wanted: Any) -> None:
-    with pytest.raises(parse.InvalidRequestError, match="response_format"):
+    with pytest.raises(parse.InvalidRequestError, match="response_format is") as caught:
         saying(LINES).invoke("Hi", response_format=wanted)
+    for accepted in ("json_schema", "json_object", '"text"', "a JSON schema itself"):
+        assert accepted in caught.value.hint
 
 
 def test_schemas_that_cannot_be_enforced_are_refused_before_any_model_runs() -> None:
@@ -141,6 +146,8 @@ def test_schemas_that_cannot_be_enforced_are_refused_before_any_model_runs() -> 
 
 def test_wrong_arguments_are_refused() -> None:
     llm: Any = saying(LINES)
+    with pytest.raises(parse.InvalidRequestError, match="parallel_tool_calls"):
+        llm.bind_tools([Car], parallel_tool_calls="x")
     with pytest.raises(parse.InvalidRequestError, match="method"):
         llm.with_structured_output(Car, method="xml")
     with pytest.raises(parse.InvalidRequestError, match="schema"):

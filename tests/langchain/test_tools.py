@@ -14,9 +14,9 @@ from pydantic import BaseModel
 from parse_engine import Engine, ParseConfig
 from parse_engine import errors as parse
 from parse_engine.backends.model import Model
+from parse_integrations.call_reader import CallReader, rewrite_calls
 from parse_integrations.langchain import ChatParse, ToolFormat
 from parse_integrations.tool_formats import FORMATS, format_of
-from parse_integrations.tools import CallReader, rewrite_calls
 from tests.langchain.llms import LINES, replying, saying, undecided
 from tests.scripted import scripted, with_tokenizer
 from tests.tiny_models import tiny_model
@@ -168,6 +168,7 @@ def test_parallel_calls_have_ids_of_their_own() -> None:
 
 
 CALL = '<tool_call>\n{"name": "pick", "arguments": {"level": "low", "size": 1}}\n</tool_call>'
+STAY = '<tool_call>\n{"name": "stay", "arguments": {}}\n</tool_call>'
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -207,11 +208,21 @@ def test_a_call_that_is_cut_off_is_never_reported(form: str, stream: bool) -> No
         ("hermes", f"Hm.\n{CALL}\n{CALL}", "Hm.", [("pick", {"level": "low", "size": 1})] * 2),
         ("hermes", CALL.replace(": 1", ': "1"'), "", [("pick", {"level": "low", "size": 1})]),
         ("hermes", "a < b <tool", "a < b <tool", []),
+        ("hermes", f"{CALL}\n\nNow.", "Now.", [("pick", {"level": "low", "size": 1})]),
+        ("hermes", f"\n{CALL}\n", "", [("pick", {"level": "low", "size": 1})]),
+        ("hermes", f"one.\n\n{STAY}\n{STAY}\ntwo.\n", "one.\n\ntwo.\n", [("stay", {})] * 2),
+        ("hermes", f"one.{STAY}two. {STAY}", "one.\ntwo.", [("stay", {})] * 2),
+        ("hermes", "I like <tool_call> tags. \n", "I like <tool_call> tags. \n", []),
+        ("hermes", "<tool_call>hello</tool_call> world", "<tool_call>hello</tool_call> world", []),
+        ("hermes", f"A <tool_call>. {STAY}", "A <tool_call>.", [("stay", {})]),
+        ("hermes", STAY.replace("{}", r'{"x": ["\ud83d", "\ud83d\ude00"]}'), "",
+         [("stay", {"x": ["\ufffd", "\U0001f600"]})]),
         ("hermes", '<tool_call>\n{"arguments": {}}\n</tool_call>', "", [(None, None)]),
         ("hermes", '<tool_call>{"name": "pick", "arguments": 3}</tool_call>', "", [("pick", None)]),
         ("hermes", '```json\n{"name": "stay", "arguments": {}}\n```', "", [("stay", {})]),
         ("hermes", '{"name": "stay", "arguments": {}}', "", [("stay", {})]),
         ("hermes", '{"name": "Bob", "arguments": {}}', '{"name": "Bob", "arguments": {}}', []),
+        ("hermes", '{"name": [1], "arguments": {}}', '{"name": [1], "arguments": {}}', []),
         ("hermes", '{"name": "stay"}', '{"name": "stay"}', []),
         ("hermes", '```json\n{"name": "stay"} is it', '```json\n{"name": "stay"} is it', []),
         ("hermes", "```python\nx = 1\n```", "```python\nx = 1\n```", []),
@@ -223,11 +234,15 @@ def test_a_call_that_is_cut_off_is_never_reported(form: str, stream: bool) -> No
             [("stay", {}), ("Paint", {})],
         ),
         ("llama3_json", '{"name": "Bob", "age": 3}', '{"name": "Bob", "age": 3}', []),
+        ("llama3_json", '{"name": {}, "parameters": 3}', '{"name": {}, "parameters": 3}', []),
         ("llama3_json", 'It is {"name": "stay"}', 'It is {"name": "stay"}', []),
         ("mistral", '[TOOL_CALLS] [{"name": "stay", "arguments": {}}]', "", [("stay", {})]),
         ("mistral", "[TOOL_CALLS]stay[ARGS]{}[TOOL_CALLS]Paint[CALL_ID]x[ARGS]{}", "",
          [("stay", {}), ("Paint", {})]),
         ("mistral", "[TOOL_CALLS] [{'name'", "", [(None, None)]),
+        ("mistral", "Not a [TOOL_CALLS] token", "Not a [TOOL_CALLS] token", []),
+        ("mistral", '[TOOL_CALLS] [{"name": "pick"}, {"name": "stay", "arguments": 1}]', "",
+         [("stay", None), ("pick", {})]),
     ],
 )  # fmt: skip
 def test_calls_are_read_as_they_come(
@@ -244,6 +259,38 @@ def test_calls_are_read_as_they_come(
     assert "".join(piece for piece in pieces if isinstance(piece, str)) == said
     found = [(p.name, p.arguments) for p in pieces if not isinstance(p, str)]
     assert found == calls
+
+
+WRITTEN = (
+    ("hermes", f"{CALL[:-14]}]\n</tool_call>"),
+    ("hermes", CALL.replace("}}", "]}")),
+    ("hermes", f"\t{CALL.replace('{', '[')}\n\n"),
+    ("hermes", CALL[:50]),
+    ("hermes", "<tool_call>\n"),
+    ("llama3_json", '<|python_tag|> {"name": "stay", "parameters": 3} '),
+    ("llama3_json", '<|python_tag|>\n{"name": "stay", "param'),
+    ("mistral", "[TOOL_CALLS]  [3]"),
+    ("mistral", "[TOOL_CALLS]stay[ARGS]{"),
+)
+
+
+@pytest.mark.parametrize("step", [1, 5, 1000])
+@pytest.mark.parametrize(("form", "broken"), WRITTEN)
+@pytest.mark.parametrize(("before", "after"), [("", ""), (" one.\n\n", "\n two. ")])
+def test_what_is_no_call_comes_through_as_it_was_written(
+    form: str, broken: str, before: str, after: str, step: int
+) -> None:
+    if form == "llama3_json":
+        before = ""  # its calls are whole answers
+    if not broken.rstrip().endswith("</tool_call>"):
+        after = ""  # nothing marks their end
+    text = f"{before}{broken}{after}"
+    reader = CallReader(FORMATS[form], [convert_to_openai_tool(stay)])
+    pieces = []
+    for start in range(0, len(text), step):
+        pieces += reader.feed(text[start : start + step])
+    pieces += reader.finish(ended=True)
+    assert "".join(piece if isinstance(piece, str) else piece.raw for piece in pieces) == text
 
 
 def test_formats_are_read_off_the_templates() -> None:
@@ -263,7 +310,7 @@ def test_a_format_of_ones_own() -> None:
     own = ToolFormat(spec, ("CALL ",), (" END",), " ")
     text = 'Well. CALL {"name": "stay", "arguments": {}} END'
     answer = saying(text, tool_format=own).bind_tools(TOOLS).invoke("Hi")
-    assert answer.text == "Well. "
+    assert answer.text == "Well."
     assert answer.tool_calls[0]["name"] == "stay"
     forced = undecided(tool_format=own).bind_tools(TOOLS, tool_choice="Paint").invoke("Hi")
     assert forced.tool_calls[0]["name"] == "Paint"

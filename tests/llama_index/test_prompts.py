@@ -17,7 +17,7 @@ from parse_engine import Engine, ParseConfig
 from parse_engine import errors as parse
 from parse_integrations.llama_index import ParseLLM
 from tests.engines import undecided as undecided_engine
-from tests.llama_index.llms import replying, undecided
+from tests.llama_index.llms import replying, saying, undecided
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
 
@@ -154,3 +154,14 @@ def test_output_parsers_are_used() -> None:
     assert llm.predict(PromptTemplate("Say yes.")) == "YES"
     assert "Say yes. In capitals." in prompts[0]
     assert asyncio.run(llm.apredict(PromptTemplate("Say yes."))) == "YES"
+
+
+@pytest.mark.parametrize("written", [None, 5, "", ["Hi"]])
+def test_what_is_no_prompt_is_refused(written: Any) -> None:
+    llm = saying("x", messages_to_prompt=lambda _: written, completion_to_prompt=lambda _: written)
+    with pytest.raises(parse.InvalidRequestError, match="messages_to_prompt returned") as caught:
+        llm.chat([ChatMessage(content="Hi")])
+    assert "a text" in caught.value.hint
+    with pytest.raises(parse.InvalidRequestError, match="completion_to_prompt returned"):
+        llm.complete("Hi")
+    assert llm.complete("Hi", formatted=True).text == "x"

@@ -18,6 +18,7 @@ import pytest
 import torch
 from llama_index.core import Settings
 from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from pydantic import ValidationError
 
@@ -130,6 +131,8 @@ def test_metadata_of_a_model_that_is_not_there(tmp_path: Path) -> None:
 def test_the_tokenizer_is_the_targets(llm: ParseLLM) -> None:
     Settings.tokenizer = llm.tokenizer
     assert not engines._engines
+    with pytest.raises(parse.InvalidRequestError, match="half a character"):
+        llm.tokenizer("Hi \ud800")
     assert Settings.tokenizer("Hello world") == list(llm._engine().target.encode("Hello world"))
 
 
@@ -173,6 +176,27 @@ async def test_unknown_settings_of_a_call_are_refused_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"parallel_tool_calls": "x"}, "parallel_tool_calls is 'x'"),
+        ({"tool_choice": {}}, "tool_choice is {}"),
+        ({"draft_form": 5}, "draft_form is int 5"),
+        ({"response_format": {"type": "x"}}, "response_format is"),
+        ({"threshold": True}, "threshold is True"),
+        ({"max_tokens": "5"}, "max_tokens is '5'"),
+    ],
+)
+@pytest.mark.parametrize("template", ["qwen2.5", "llama3"])
+def test_wrong_settings_of_a_call_are_refused(
+    given: dict[str, Any], said: str, template: str
+) -> None:
+    engine = Engine(tiny_model(), tiny_model(template=template, seed=1))
+    with pytest.raises(parse.InvalidRequestError, match=said) as caught:
+        ParseLLM(engine=engine).complete("Hi", **given)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({}, "model"),
@@ -183,6 +207,12 @@ async def test_unknown_settings_of_a_call_are_refused_everywhere() -> None:
         ({"model": "a", "draft_model": "b", "max_tokens": 0}, "max_tokens is 0"),
         ({"model": "a", "draft_model": "b", "context_window": -1}, "context_window is -1"),
         ({"model": "a", "draft_model": "b", "tool_format": "xml"}, "tool_format"),
+        ({"model": "a", "draft_model": "b", "threshold": True}, "threshold"),
+        ({"model": "a", "draft_model": "b", "top_p": "0.5"}, "top_p"),
+        ({"model": "a", "draft_model": "b", "max_tokens": "5"}, "max_tokens"),
+        ({"model": "a", "draft_model": "b", "cut_at": "5"}, "cut_at"),
+        ({"model": "a", "draft_model": "b", "context_window": True}, "context_window"),
+        ({"model": "a", "draft_model": "b", "verification_events": 1}, "verification_events"),
     ],
 )
 def test_wrong_settings_are_refused_when_the_model_is_made(
@@ -215,8 +245,9 @@ def test_round_trip_through_a_dict() -> None:
     assert again.labels == ("Yes", "No")
     ready = saying(LINES, max_tokens=5)
     assert "engine" not in ready.to_dict()
-    with pytest.raises(ValidationError, match="engine"):
+    with pytest.raises(parse.InvalidRequestError, match="model is None") as caught:
         ParseLLM.from_dict(ready.to_dict())
+    assert "ParseLLM.from_dict(data, engine=engine)" in caught.value.hint
     assert ParseLLM.from_dict(ready.to_dict(), engine=ready.engine).max_tokens == 5
 
 
@@ -236,11 +267,31 @@ def test_copies_share_the_models(llm: ParseLLM) -> None:
         pickle.dumps(ready)
 
 
-def test_pickling_takes_nothing_off_the_model(llm: ParseLLM) -> None:
-    made = llm.model_copy(update={"messages_to_prompt": lambda messages: "Hi"})
-    again = pickle.loads(pickle.dumps(made))
-    assert made.messages_to_prompt(HI) == "Hi"
-    assert again.messages_to_prompt is llm.messages_to_prompt  # which LlamaIndex warns of
+def test_nothing_that_decides_on_answers_is_lost_in_a_pickle(llm: ParseLLM) -> None:
+    functions: dict[str, Any] = {
+        "messages_to_prompt": lambda messages: "Hi",
+        "completion_to_prompt": lambda prompt: "Hi",
+    }
+    for name, function in functions.items():
+        made = llm.model_copy(update={name: function})
+        with pytest.raises(parse.InvalidRequestError, match=f"this {name} cannot") as caught:
+            pickle.dumps(made)
+        assert "no lambda" in caught.value.hint
+        assert getattr(made, name)(HI) == "Hi"
+        assert getattr(copy.deepcopy(made), name) is function
+    kept = llm.model_copy(update={"completion_to_prompt": shout})
+    assert pickle.loads(pickle.dumps(kept)).completion_to_prompt is shout
+    heard = llm.model_copy(update={"callback_manager": CallbackManager([_Unsendable()])})
+    assert pickle.loads(pickle.dumps(heard)).to_dict() == llm.to_dict()
+
+
+def shout(prompt: str) -> str:
+    return prompt.upper()
+
+
+class _Unsendable(TokenCountingHandler):
+    def __reduce__(self) -> Any:
+        raise TypeError("it holds a socket")
 
 
 async def test_timeout_stops_the_models() -> None:

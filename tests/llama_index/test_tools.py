@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
-from llama_index.core.base.llms.types import ChatMessage, ThinkingBlock, ToolCallBlock
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ThinkingBlock, ToolCallBlock
 from llama_index.core.program import FunctionCallingProgram
 from llama_index.core.program.utils import FlexibleModel
 from llama_index.core.prompts import ChatPromptTemplate, PromptTemplate
@@ -83,6 +84,56 @@ def test_tools_that_are_no_schemas_are_refused() -> None:
         saying("x").chat([ChatMessage(content="Hi")], tools=TOOLS)
 
 
+@pytest.mark.parametrize("tools", [[pick], [TOOLS[0], pick], None, "pick", [{"name": "pick"}]])
+def test_what_is_no_tool_of_llamaindex_is_refused(tools: Any) -> None:
+    llm = saying("x")
+    with pytest.raises(parse.InvalidRequestError, match=r"^tools(\[[01]\])? is") as caught:
+        llm.chat_with_tools(tools, "Hi")
+    assert caught.value.hint
+    if isinstance(tools, list) and pick in tools:
+        assert "FunctionTool.from_defaults(pick)" in caught.value.hint
+        with pytest.raises(parse.InvalidRequestError):
+            llm.predict_and_call(tools, "Hi")
+
+
+async def test_completions_have_calls_where_other_packages_put_them() -> None:
+    llm = saying(f"Well.\n{STAY}")
+    given: Any = {"tools": [TOOLS[1].metadata.to_openai_tool()]}
+    *_, streamed = llm.stream_complete("Hi", **given)
+    for response in (llm.complete("Hi", **given), streamed, await llm.acomplete("Hi", **given)):
+        assert response.text == "Well."
+        (call,) = response.additional_kwargs["tool_calls"]
+        assert call["function"] == {"name": "stay", "arguments": "{}"}
+        assert response.raw["finish_reason"] == "tool_calls"
+    assert "tool_calls" not in llm.complete("Hi").additional_kwargs
+
+
+LOW = {"level": "low"}
+
+
+@pytest.mark.parametrize(
+    ("message", "calls"),
+    [
+        ({"blocks": [ToolCallBlock(tool_name="pick", tool_kwargs='{"level": "low"}')]}, [LOW]),
+        ({"blocks": [ToolCallBlock(tool_name="pick", tool_kwargs="")]}, [{}]),
+        ({"blocks": [ToolCallBlock(tool_name="pick", tool_kwargs='{"level"')]}, []),
+        ({"additional_kwargs": {"tool_calls": [{"function": {"name": "pick"}}]}}, [{}]),
+        ({"additional_kwargs": {"tool_calls": [{"name": "pick", "input": LOW}]}}, [LOW]),
+        ({"additional_kwargs": {"tool_calls": [{"name": "pick", "arguments": "[1]"}]}}, []),
+        ({"content": "No."}, []),
+    ],
+)
+def test_calls_are_read_in_every_form(message: Any, calls: list[Any]) -> None:
+    llm = saying("x")
+    response = ChatResponse(message=ChatMessage(role="assistant", **message))
+    assert calls_of(llm, response) == [("pick", arguments) for arguments in calls]
+    if calls:
+        assert llm.get_tool_calls_from_response(response)
+    else:
+        with pytest.raises(AnswerError, match="No tool was called"):
+            llm.get_tool_calls_from_response(response)
+
+
 def test_user_message_and_history_are_put_together() -> None:
     llm, prompts = replying("Yes.", "Yes.")
     history = [ChatMessage(content="Before."), ChatMessage(role="assistant", content="Well.")]
@@ -119,13 +170,16 @@ def test_parallel_calls() -> None:
         CALL[:60],
         '<tool_call>\n{"name": "pick", "arguments": 3}\n</tool_call>',
         '<tool_call>\n{"arguments": {}}\n</tool_call>',
+        "I like <tool_call> tags",
+        "Well,\n<tool_call>hello</tool_call>\n\nworld",
+        f"{STAY.replace('{}', '[1]')}\nend\n",
     ],
 )
 def test_a_malformed_call_is_text_and_is_not_made(text: str) -> None:
     llm = saying(text)
     response = llm.chat_with_tools(TOOLS, "Hi")
     assert calls_of(llm, response) == []
-    assert text[12:28].strip() in (response.message.content or "")
+    assert response.message.content == text
     with pytest.raises(AnswerError, match="No tool was called") as caught:
         llm.get_tool_calls_from_response(response)
     assert isinstance(caught.value, ValueError)
@@ -133,6 +187,36 @@ def test_a_malformed_call_is_text_and_is_not_made(text: str) -> None:
     streamed = list(llm.stream_chat_with_tools(TOOLS, "Hi"))
     assert streamed[-1].message.content == response.message.content
     assert "".join(r.delta or "" for r in streamed) == response.message.content
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"one.\n\n{STAY}\n\ntwo.", "one.\n\ntwo."),
+        (f"one.{STAY}\ntwo.", "one.\ntwo."),
+        (f"one. {STAY}\n\n", "one."),
+        (f"\n{STAY}\n\ntwo.", "two."),
+    ],
+)
+def test_texts_around_a_call_stay_apart(text: str, said: str) -> None:
+    llm = saying(text)
+    response = llm.chat_with_tools(TOOLS, "Hi")
+    assert response.message.content == said
+    assert calls_of(llm, response) == [("stay", {})]
+    streamed = list(llm.stream_chat_with_tools(TOOLS, "Hi", mode="draft"))
+    assert "".join(r.delta or "" for r in streamed) == said
+    assert streamed[-1].message.content == said
+
+
+async def test_half_a_character_in_a_call_kills_no_agent() -> None:
+    def echo(text: str) -> str:
+        """Say it again."""
+        return f"Heard {text}."
+
+    call = r'<tool_call>{"name": "echo", "arguments": {"text": "a\ud83d"}}</tool_call>'
+    llm, prompts = replying(call, "Done.")
+    assert str(await FunctionAgent(tools=[echo], llm=llm).run("Hi")) == "Done."
+    assert "Heard a\ufffd." in prompts[1]
 
 
 def test_a_call_that_is_cut_off_is_not_made() -> None:
@@ -210,6 +294,20 @@ def test_half_an_object_is_an_error() -> None:
         list(llm.stream_structured_predict(Car, PROMPT, kind="x"))
     given: dict[str, Any] = {"max_tokens": 300, "tool_choice": "x", "tool_required": True}
     assert llm.structured_predict(Car, PROMPT, llm_kwargs=given, kind="x")
+
+
+@pytest.mark.parametrize("wanted", [int, dict, None, Part(kind="door"), list[Part], {"a": 1}])
+@pytest.mark.parametrize("mode", [PydanticProgramMode.DEFAULT, PydanticProgramMode.LLM])
+async def test_what_is_no_class_of_pydantic_is_refused(wanted: Any, mode: Any) -> None:
+    llm = saying("x", pydantic_program_mode=mode)
+    with pytest.raises(parse.InvalidRequestError, match=r"output_cls is .*BaseModel"):
+        llm.structured_predict(wanted, PROMPT, kind="x")
+    with pytest.raises(parse.InvalidRequestError, match="output_cls is"):
+        await llm.astructured_predict(wanted, PROMPT, kind="x")
+    with pytest.raises(parse.InvalidRequestError, match="output_cls is"):
+        list(llm.stream_structured_predict(wanted, PROMPT, kind="x"))
+    with pytest.raises(parse.InvalidRequestError, match="output_cls is"):
+        _ = [part async for part in await llm.astream_structured_predict(wanted, PROMPT, kind="x")]
 
 
 def test_what_a_validator_refuses_is_an_error() -> None:

@@ -19,7 +19,8 @@ metadata say ``is_function_calling_model``, and errors where there is a ``broken
 claims wrongly can be left out: override the test, and mark it as an expected failure with the
 reason.
 
-Needs nothing but llama-index-core and pytest; the tests of coroutines run ``asyncio.run``.
+Uses llama-index-core and pytest, and nothing of this package; importing it loads no torch. Tests
+of coroutines run ``asyncio.run``.
 """
 
 from __future__ import annotations

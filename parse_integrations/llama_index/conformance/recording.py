@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -141,8 +144,28 @@ class Runs:
         return self._made[endpoint]
 
 
-def new_threads(before: set[threading.Thread]) -> list[threading.Thread]:
-    """Return the threads that were started since; those of a pool stay for the next work."""
-    pools = ("asyncio_", "ThreadPoolExecutor")
-    started = set(threading.enumerate()) - before
-    return [thread for thread in started if not thread.name.startswith(pools)]
+def at_work() -> set[threading.Thread]:
+    """Return the threads that run something: all but those of pools that wait for work."""
+    frames = sys._current_frames()
+    waiting = concurrent.futures.thread._worker.__code__
+    return {
+        thread
+        for thread in threading.enumerate()
+        if thread.ident in frames and frames[thread.ident].f_code is not waiting
+    }
+
+
+async def still_at_work(before: set[threading.Thread], patience: float) -> set[threading.Thread]:
+    """Return the threads that were not at work before and are, after some seconds at most.
+
+    Parameters
+    ----------
+    before : set of Thread
+        What ``at_work`` returned.
+    patience : float
+        Seconds in which they may stop.
+    """
+    end = time.monotonic() + patience
+    while (left := at_work() - before) and time.monotonic() < end:
+        await asyncio.sleep(0.01)  # the event loop may have to close what was left
+    return left
