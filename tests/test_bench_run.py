@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from parse_engine import Engine, InvalidRequestError, ParseConfig, bench
+from parse_engine import CalibrationError, Engine, InvalidRequestError, ParseConfig, bench
 from parse_engine.bench import measure, run
 from parse_engine.bench.methods import METHODS
 from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.bench.store import Store
 from parse_engine.cli import main as cli
+from tests.calibrations import calibrated
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
 
@@ -129,6 +130,22 @@ def test_a_folder_holds_one_measurement(
     monkeypatch.setattr(run, "open_engine", None)  # refused before a model is loaded
     with pytest.raises(InvalidRequestError, match="another measurement"):
         bench.main([*argv, *change])
+
+
+def test_a_calibration_of_a_method_is_read_before_models_are_loaded(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, made = calibrated()
+    file = tmp_path / "made.json"
+    made.save(file)
+    args = run.build_parser().parse_args([*argv[1:], "--methods", f"parse:{file}"])
+    entries = run.parse_methods(args.methods)
+    said = run.manifest(args, run.tasks_of(args), entries, ParseConfig())
+    assert said["calibrations"] == {f"parse:{file}": made.as_dict()}
+    file.write_text("{}")
+    monkeypatch.setattr(run, "open_engine", None)
+    with pytest.raises(CalibrationError):
+        bench.main([*argv, "--methods", f"parse:{file}"])
 
 
 def test_results_without_a_manifest_are_left_alone(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from parse_engine.bench.methods import METHODS, Entry, parse_methods
 from parse_engine.bench.report import finish
 from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import Item, Task
+from parse_engine.calibration import read_calibration
 from parse_engine.cli_args import SETTINGS, add_settings
 from parse_engine.config import ParseConfig
 from parse_engine.errors import FallbackWarning
@@ -125,6 +126,11 @@ def manifest(
         "draft": args.draft or "demo",
         "dtype": args.dtype,
         "methods": [entry.label for entry in entries],
+        "calibrations": {
+            entry.label: read_calibration(file).as_dict()
+            for entry in entries
+            if (file := entry.acceptance.get("calibration")) is not None
+        },
         "tasks": [
             {"name": task.name, "items": len(task.items), "sha256": digest(task)} for task in tasks
         ],
