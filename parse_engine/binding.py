@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from parse_engine.backends.model import Model
 from parse_engine.calibration import Binding, read_calibration
@@ -43,6 +44,14 @@ def bind(
         layout=able.layout(config.judge_layout) if asks_judge else None,
         wording=hashlib.sha256(wording.encode()).hexdigest()[:16] if asks_judge else None,
     )
+
+
+def fit_verdict(config: ParseConfig, same_tokenizer: bool) -> ParseConfig:
+    """Return the settings with a verdict that two models can give, where none was asked for."""
+    unset = config.verdict is None and config.calibration is None
+    if unset and config.acceptance.compares and not same_tokenizer:
+        return replace(config, verdict="joint_prob")
+    return config
 
 
 def check_acceptance(

@@ -146,8 +146,7 @@ def _run(args: argparse.Namespace, open_engine: OpenEngine) -> None:
 
 def _compare(args: argparse.Namespace, open_engine: OpenEngine) -> None:
     messages = _messages(args, _question(args))
-    if args.verify_order is None:
-        args.verify_order = "all"  # so that there is a verdict to show at each cut point
+    args.verify_order = args.verify_order or "all"  # a verdict to show at each cut point
     engine = _open(args, open_engine)
     terminal = Terminal(highlight=False)
     if not args.json:
@@ -190,6 +189,7 @@ def _compare(args: argparse.Namespace, open_engine: OpenEngine) -> None:
 def _verify(args: argparse.Namespace, open_engine: OpenEngine) -> None:
     messages = _messages(args, args.question)
     text = _read(args.file)
+    args.verdict = args.verdict or (None if args.calibration else "p_correct")
     engine = _open(args, open_engine)
     with progress().status("Judging"):
         verdicts = engine.verify(messages, text)

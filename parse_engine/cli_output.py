@@ -98,8 +98,10 @@ def show_delta(terminal: Console, delta: TextDelta) -> None:
 
 def header(engine: Engine, messages: list[Message]) -> Table:
     """Say what is asked, of which models, with which settings."""
+    from parse_engine.binding import fit_verdict  # which loads torch
+
     config = engine.config
-    rule = config.acceptance
+    rule = fit_verdict(config, engine.same_tokenizer).acceptance
     cut = f"every {rule.cut_at} tokens" if isinstance(rule.cut_at, int) else rule.cut_at
     judged = f", judge layout {config.judge_layout}" if rule.asks_judge else ""
     names = {"user": "question", "system": "system"}

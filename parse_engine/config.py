@@ -23,9 +23,9 @@ VerdictRule = Literal[
 ]
 VerdictKind = Literal[VerdictRule, "calibrated"]
 
-# Where 11% to 18% of the wrong code drafts of the demo pair are accepted. Of its wrong answers to
-# maths problems none or one in a hundred is, but next to none of the right ones either: a threshold
-# belongs to models and task, which is what calibration is for.
+# Where 11% to 18% of the wrong code drafts of the demo pair are accepted, and of its wrong answers
+# to maths problems none or one in a hundred. A threshold belongs to models and task, which is what
+# calibration is for.
 THRESHOLDS: dict[VerdictRule, float] = {
     "p_correct": 0.97,
     "accept_prob": 5e-3,
@@ -86,10 +86,12 @@ optional
         draft model's probabilities too, and a draft model with the same tokenizer; the probability
         of all tokens of the prefix together, that of the least probable one, their geometric mean,
         and the smallest ratio to the target's best token (which min-p sampling goes by too). Unset:
-        the calibration's, else ``p_correct``.
+        the calibration's; else, if a threshold or anything about the judge is set, ``p_correct``;
+        else ``accept_prob``, which told right drafts from wrong ones best, or ``joint_prob`` where
+        the tokenizers differ.
     threshold : float, optional
-        Verdict in 0..1 that a prefix must reach to be accepted (tau in the paper). Unset: the
-        calibration's, else one for the verdict.
+        Verdict in 0..1 that a prefix must reach to be accepted. Given without a verdict it is the
+        paper's tau, for ``p_correct``. Unset: the calibration's, else one for the verdict.
     accept_rule : {"unbroken", "longest"}, optional
         ``unbroken`` accepts up to the last prefix before the first that fails; ``longest`` accepts
         the longest prefix that passes, whatever the shorter ones said. Unset: the calibration's,
@@ -207,7 +209,7 @@ optional
     def acceptance(self) -> Acceptance:
         """What acceptance goes by: what is set, else the calibration's, else the default."""
         made = self._calibrated
-        verdict = self.verdict or "p_correct"
+        verdict = self.verdict or self._usual_verdict
         if made is None:
             asks = verdict == "p_correct"
             usual = Acceptance(verdict, THRESHOLDS[verdict], "unbroken", "auto", asks, None)
@@ -217,6 +219,12 @@ optional
             usual = Acceptance("calibrated", *rules, asks, made.combination)
         given = {name: getattr(self, name) for name in ("threshold", "accept_rule", "cut_at")}
         return replace(usual, **{name: one for name, one in given.items() if one is not None})
+
+    @property
+    def _usual_verdict(self) -> VerdictRule:
+        about_judge = (self.threshold, self.labels, self.brief, self.question)
+        asked = any(one is not None for one in about_judge) or self.judge_layout == "quote"
+        return "p_correct" if asked or not self.signals else "accept_prob"
 
     @property
     def _calibrated(self) -> Calibration | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -14,7 +15,7 @@ from parse_engine.backends.generation import plain_generation
 from parse_engine.backends.loading import LoadOptions, load, sources
 from parse_engine.backends.model import Model
 from parse_engine.backends.rope import steady_rope
-from parse_engine.binding import check_acceptance
+from parse_engine.binding import check_acceptance, fit_verdict
 from parse_engine.call import (
     Call,
     Speculation,
@@ -77,7 +78,7 @@ class Engine:
         steady_rope(target, draft)
         self._found = find_ability(target, self.config)
         self.same_tokenizer = draft is not None and tokenizers_equal(target, draft)
-        self._check_acceptance(self.config)
+        self._check_acceptance(fit_verdict(self.config, self.same_tokenizer))
 
     @classmethod
     def from_pretrained(
@@ -201,16 +202,20 @@ class Engine:
         answer : str
             The text to judge; not empty.
         **options
-            As ``generate`` takes them; all prefixes are judged.
+            As ``generate`` takes them; all prefixes are judged, by ``p_correct`` if no verdict is
+            set.
         """
         if not isinstance(answer, str) or not answer:
             raise InvalidRequestError(f"answer is {answer!r}.", "Give the text to judge.")
         check_text("answer", answer)
+        if self.config.verdict is self.config.calibration is options.get("calibration") is None:
+            options["verdict"] = options.get("verdict") or "p_correct"
         call = self._prepare(messages, {**options, "mode": "target", "verify_order": "all"})
         return judge_text(self.target, self.draft, self.ability, call, answer, self.same_tokenizer)
 
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
         call = prepare(messages, options, self.config, self.target, self.draft)
+        call = replace(call, config=fit_verdict(call.config, self.same_tokenizer))
         self._check_acceptance(call.config)
         return call
 

@@ -47,6 +47,7 @@ class StandIn:
         self.args, self.config = args, config
         self.target = SimpleNamespace(name="big")
         self.draft = SimpleNamespace(name="small")
+        self.same_tokenizer = True
         self.calls: list[dict[str, Any]] = []
         self.messages: list[dict[str, str]] = []
 

@@ -409,7 +409,7 @@ def test_verdicts_that_are_not_finite_are_refused() -> None:
 
     target = tiny_model()
     broken = Model("broken", deepcopy(target.network), target.tokenizer)
-    engine = Engine(broken, scripted(broken, TEXT))
+    engine = Engine(broken, scripted(broken, TEXT), ParseConfig(verdict="p_correct"))
     engine.ability.brief.states[0][0].fill_(torch.nan)
     with (
         forward_log(broken) as log,

@@ -196,9 +196,29 @@ def test_signals_that_a_verdict_needs_cannot_be_switched_off() -> None:
     assert ParseConfig(verdict="p_correct", signals=False).acceptance.asks_judge
 
 
+def test_unset_verdict_is_the_judges_where_the_judge_is_spoken_of() -> None:
+    for said in ({"threshold": 0.8}, {"brief": "Be strict."}, {"question": "Is it right?"}):
+        assert ParseConfig(**said).acceptance.kind == "p_correct"
+    for said in ({"labels": ("Yes", "No")}, {"judge_layout": "quote"}, {"signals": False}):
+        assert ParseConfig(**said).acceptance.kind == "p_correct"
+    assert ParseConfig(verdict="min_prob", threshold=0.8).acceptance.kind == "min_prob"
+    assert ParseConfig(cut_at=5, verify_order="all").acceptance.kind == "accept_prob"
+
+
+def test_unset_verdict_is_one_that_the_two_models_can_give() -> None:
+    target = tiny_model()
+    other = with_tokenizer(tiny_model(seed=1), chat_tokenizer("llama3", words=("Yes", "No")))
+    for draft, kind in ((tiny_model(seed=1), "accept_prob"), (other, "joint_prob")):
+        engine = Engine(target, draft)
+        answer = engine.generate(ASK, max_new_tokens=20, temperature=0)
+        assert answer.stats.verdict_kind == kind
+        assert answer.stats.threshold == ParseConfig(verdict=kind).acceptance.threshold
+        asked = engine.generate(ASK, max_new_tokens=20, temperature=0, threshold=0.5)
+        assert asked.stats.verdict_kind == engine.verify(ASK, TEXT).kind == "p_correct"
+
+
 def test_unset_threshold_follows_the_verdict() -> None:
-    config = ParseConfig()
-    assert config.acceptance.kind == "p_correct"
+    assert ParseConfig().acceptance == ParseConfig(verdict="accept_prob").acceptance
     defaults = {kind: ParseConfig(verdict=kind).acceptance.threshold for kind in FREE}
     assert all(0 < value < 1 for value in defaults.values())
     assert ParseConfig(verdict="min_prob", threshold=0.5).acceptance.threshold == 0.5
