@@ -17,6 +17,9 @@ from parse_engine.types import Event, Generation
 Emit = Callable[[Event | None], None]
 Work = Callable[[Emit], Generation]
 
+# How long a wait may last: a signal that comes just before one is noticed only when it ends.
+LISTEN_S = 0.5
+
 _running: dict[threading.Thread, threading.Event] = {}
 
 
@@ -128,10 +131,13 @@ def _left(ends: float | None) -> float | None:
 def _next(
     queue: SimpleQueue[Event | BaseException], ends: float | None, timeout: float | None
 ) -> Event | BaseException:
-    try:
-        return queue.get(timeout=_left(ends))
-    except Empty:
-        raise _too_late(timeout) from None
+    while True:
+        left = _left(ends)
+        try:
+            return queue.get(timeout=LISTEN_S if left is None else min(left, LISTEN_S))
+        except Empty:
+            if left is not None and left <= LISTEN_S:
+                raise _too_late(timeout) from None
 
 
 async def _anext(
