@@ -70,6 +70,27 @@ def test_a_call_is_enforced_whatever_the_models_would_write(
     assert response.raw["finish_reason"] == "tool_calls"
 
 
+class Note(BaseModel):
+    """A note."""
+
+    text: Literal['{"see" </tool_call> there']
+    size: Literal[1, 2]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+@pytest.mark.parametrize("draft", ["qwen2.5", "llama3"])
+def test_a_closing_mark_in_an_argument_closes_nothing(draft: str, threshold: float) -> None:
+    target = tiny_model(template="qwen2.5", seed=0)
+    engine = Engine(target, tiny_model(template=draft, seed=1))
+    llm = ParseLLM(engine=engine, threshold=threshold, max_tokens=200)
+    tools = [FunctionTool.from_defaults(lambda text, size: text, fn_schema=Note, name="note")]
+    response = llm.chat_with_tools(tools, "Hi", tool_required=True)
+    ((name, arguments),) = calls_of(llm, response)
+    assert name == "note"
+    assert Note(**arguments)
+    assert str(llm.predict_and_call(tools, "Hi", tool_required=True)) == arguments["text"]
+
+
 def test_choice_none_and_unknown_tools() -> None:
     llm, prompts = replying("Yes.", "Yes.")
     llm.chat_with_tools(TOOLS, "Hi", tool_choice="none", tool_required=True)
