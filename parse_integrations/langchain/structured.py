@@ -36,10 +36,11 @@ class _Whole:
             cut_off = message.response_metadata.get("finish_reason") == "length"
             if broken or cut_off or (self.calls and not called):
                 written = broken[0]["args"] if broken else message.text
-                hint = "Give more max_tokens" if cut_off else "A stop string may have ended it"
+                problem = "is not what was asked for"
+                if cut_off:
+                    problem = "was cut off. Give more max_tokens"
                 raise OutputParserException(
-                    f"The answer was cut off, or is not what was asked for. {hint}. "
-                    f"It was: {written!r}",
+                    f"The answer {problem}. It was: {written!r}",
                     llm_output=str(written),
                 )
         return super().parse_result(result, partial=partial)  # type: ignore[misc]

@@ -91,6 +91,16 @@ def test_a_closing_mark_in_an_argument_closes_nothing(draft: str, threshold: flo
     assert str(llm.predict_and_call(tools, "Hi", tool_required=True)) == arguments["text"]
 
 
+@pytest.mark.parametrize("stop", ["<", "\n", '"', "}"])
+def test_stop_strings_end_nothing_that_is_enforced(stop: str) -> None:
+    llm = undecided(max_tokens=300, stop=[stop])
+    assert len(calls_of(llm, llm.chat_with_tools(TOOLS, "Hi", tool_required=True))) == 1
+    assert isinstance(llm.structured_predict(Part, PromptTemplate("Which?")), Part)
+    assert isinstance([*llm.stream_structured_predict(Part, PromptTemplate("Which?"))][-1], Part)
+    with pytest.raises(parse.InvalidRequestError, match="stop is"):
+        llm.chat_with_tools(TOOLS, "Hi", tool_required=True, stop=[""])
+
+
 def test_choice_none_and_unknown_tools() -> None:
     llm, prompts = replying("Yes.", "Yes.")
     llm.chat_with_tools(TOOLS, "Hi", tool_choice="none", tool_required=True)
