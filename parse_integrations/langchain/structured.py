@@ -78,6 +78,11 @@ def structured(
         )
     if schema is None and method != "json_mode":
         raise InvalidRequestError("schema is missing.", "Give one, or method='json_mode'.")
+    if "response_format" in settings:
+        raise InvalidRequestError(
+            "There is a response_format beside a schema.",
+            "Leave it out, or bind it to the model, which returns the answer as text.",
+        )
     pydantic = isinstance(schema, type) and is_basemodel_subclass(schema)
     noted = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
     note = {"ls_structured_output_format": noted} if schema is not None else {}

@@ -222,6 +222,7 @@ def broken_call(arguments: dict[str, Any]) -> list[Any]:
         ("x", {"draft_form": 5}, "draft_form is int 5"),
         ("x", {"tool_format": []}, "tool_format"),
         ("x", {"max_token": 5}, "max_tokens"),
+        ("x", {"max_token": None}, "max_tokens"),
         ("x", {"max_tokens": "x"}, "max_tokens"),
         ("x", {"brief": "x"}, "ChatParse"),
         ("x", {"dtype": "float32"}, "ChatParse"),

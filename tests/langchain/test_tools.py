@@ -332,6 +332,15 @@ def test_thinking_comes_before_a_forced_call() -> None:
     assert answer.tool_calls[0]["args"] == {"level": "low", "size": 1}
 
 
+@pytest.mark.parametrize("name", ["my tool", "погода", '"a" {b} \\'])
+def test_tools_have_their_own_names(name: str) -> None:
+    offered = [{"name": name, "description": "x", "parameters": {}}, stay]
+    (call,) = undecided().bind_tools(offered, tool_choice=name).invoke("Hi").tool_calls
+    assert call["name"] == name
+    with pytest.raises(parse.InvalidRequestError, match="half a character"):
+        undecided().bind_tools([{"name": "a\ud83d", "description": "x"}])
+
+
 def test_unicode_survives_a_forced_call() -> None:
     schema = {
         "title": "greet",
