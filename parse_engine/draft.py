@@ -85,7 +85,7 @@ def write_draft(
         ids = encode_plain(target.tokenizer, text)
     else:
         ids, ended = translate(text, model, prompt, target, target_prompt, rewrite, ended=ended)
-    return make_draft(target, ids, limit, complete=ended)
+    return replace(make_draft(target, ids, limit, complete=ended), stopped=answer.stopped)
 
 
 def make_draft(

@@ -282,7 +282,8 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - whatever a draft model can die of
             return give_up(f"the draft model failed: {type(error).__name__}: {error}")
         if not draft.ids:
-            return give_up("the draft model wrote nothing")
+            at = " before a stop string" if draft.stopped else ""
+            return give_up(f"the draft model wrote nothing{at}")
         try:
             with clock.stage("verify"):
                 checked = judge_draft(self.target, self.ability, call, draft)

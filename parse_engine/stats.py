@@ -80,7 +80,7 @@ class CallStats:
 
 @dataclass
 class StatsCollector:
-    """The statistics of all calls made inside ``with parse_stats() as s:``.
+    """The statistics of all finished calls made inside ``with parse_stats() as s:``.
 
     Calls made in other threads and tasks count too, where they run in a copy of the context, as
     ``asyncio`` tasks, ``asyncio.to_thread`` and the engine's own workers do.
@@ -140,7 +140,9 @@ _collectors: ContextVar[tuple[StatsCollector, ...]] = ContextVar("parse_stats", 
 
 @contextmanager
 def parse_stats() -> Iterator[StatsCollector]:
-    """Collect the statistics of every call made inside the block; blocks may be nested.
+    """Collect the statistics of the calls made inside the block; blocks may be nested.
+
+    A call is counted when it comes to its end: not if it fails, runs out of time or is closed.
 
     Yields
     ------

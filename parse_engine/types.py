@@ -50,6 +50,8 @@ class Draft:
     logprobs : tuple of float, optional
         What the draft model gave each token, in nats, before temperature and the like. None where
         that is not known.
+    stopped : bool
+        Whether it ends at a stop string.
     """
 
     ids: tuple[int, ...]
@@ -57,6 +59,7 @@ class Draft:
     char_ends: tuple[int | None, ...]
     complete: bool
     logprobs: tuple[float, ...] | None = None
+    stopped: bool = False
 
 
 @dataclass(frozen=True)

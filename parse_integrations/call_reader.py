@@ -12,6 +12,8 @@ from uuid import uuid4
 from parse_integrations.tool_formats import BARE, CALLS, Tool, ToolFormat, tool_name, write_calls
 
 Call = tuple[str | None, dict[str, Any] | None]  # name and arguments; None where malformed
+HIDDEN = "\ufdd0"  # no character, and so in no answer
+JSON_BEGINS = re.compile(r"\s*[\[{]")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class CallReader:
     """Splits the text of an answer into what is said and what is called, as it comes.
 
     What is no call comes through as it is. Of the white space around a call only what keeps two
-    texts apart does.
+    texts apart does. A closing mark inside of a JSON string closes nothing.
 
     Parameters
     ----------
@@ -58,8 +60,11 @@ class CallReader:
         self._names = {tool_name(tool) for tool in tools}
         self._template = load_response_template(dict(tool_format.response_template))
         self._parser = ResponseParser(self._template, prefix="", tools=[dict(t) for t in tools])
+        self._closing = "".join(tool_format.closing).strip()[:1]
         self._answer = ""
         self._at = 0  # up to where the parser's events tell of the answer
+        self._start: int | None = None  # where what is inside of the marks of a call begins
+        self._quoted = self._escaped = False  # whether a JSON string is open there
         self._raw = ""  # the region of a call
         self._gaps = [""]  # white space after the last text, parted by calls
         self._spoken = False  # whether there is a text before it
@@ -67,7 +72,14 @@ class CallReader:
     def feed(self, text: str) -> list[str | ToolCall]:
         """Take more of the answer; calls are returned when they are closed."""
         self._answer += text
-        return self._read(self._parser.feed(text), whole=True)
+        pieces: list[str | ToolCall] = []
+        for part in re.findall(r'["\\\n]|[^"\\\n]+', text):
+            for piece in self._read(self._parser.feed(self._hidden(part)), whole=True):
+                if isinstance(piece, str) and pieces and isinstance(pieces[-1], str):
+                    pieces[-1] += piece
+                else:
+                    pieces.append(piece)
+        return pieces
 
     def finish(self, *, ended: bool) -> list[str | ToolCall]:
         """Return what is left; ``ended`` says that the model came to its end by itself."""
@@ -77,6 +89,29 @@ class CallReader:
             pieces.append(self._gaps[0])
         return pieces
 
+    def _hidden(self, part: str) -> str:
+        """Return a part of the answer as the parser may see it: without marks inside of strings.
+
+        Parameters
+        ----------
+        part : str
+            A quote, a backslash, a newline, or a text without these.
+        """
+        start = self._at if self._start is None else self._start
+        if not JSON_BEGINS.match(self._answer, start, self._at):
+            self._quoted = self._escaped = False
+            return part
+        escaped, self._escaped = self._escaped, False
+        if part == "\n":  # JSON has none in strings: one that is still open is malformed
+            self._quoted = False
+        elif part == '"' and not escaped:
+            self._quoted = not self._quoted
+        elif part == "\\":
+            self._escaped = self._quoted and not escaped
+        elif self._quoted and self._closing:
+            return part.replace(self._closing, HIDDEN)
+        return part
+
     def _read(self, events: list[dict[str, Any]], *, whole: bool) -> list[str | ToolCall]:
         pieces: list[str | ToolCall] = []
         for event in events:
@@ -84,14 +119,17 @@ class CallReader:
             calling = event["field"] in (CALLS, BARE)
             if event["type"] == "region_open":
                 self._raw = self._mark(field.open_re)
+                self._start = self._at if calling else None
             elif event["type"] == "region_chunk":
-                self._at += len(event["text"])
+                start, self._at = self._at, self._at + len(event["text"])
+                text = self._answer[start : self._at]
                 if calling:
-                    self._raw += event["text"]
+                    self._raw += text
                 else:
-                    pieces += self._say(event["text"])
+                    pieces += self._say(text)
             elif calling:
                 self._raw += self._mark(field.close_re)
+                self._start = None
                 pieces += self._region(event, whole=whole)
         return pieces
 
@@ -128,7 +166,7 @@ class CallReader:
             found = self._calls(event["value"], whole=whole)
         if not found:
             return [*self._say(self._raw)]
-        found = _whole_characters(found)
+        found = self._whole_characters(found)
         pieces: list[str | ToolCall] = []
         broken = [name for name, arguments in found if arguments is None]
         if broken:
@@ -165,6 +203,12 @@ class CallReader:
                 arguments = None
             calls.append((name if isinstance(name, str) else None, arguments))
         return calls
+
+    def _whole_characters(self, calls: list[Call]) -> list[Call]:
+        """Show what was hidden; replace halves of characters, which nobody can store or send."""
+        written = json.dumps(calls, ensure_ascii=False).replace(HIDDEN, self._closing)
+        mended: list[Call] = json.loads(re.sub("[\ud800-\udfff]", "\ufffd", written))
+        return mended
 
 
 def _new_id() -> str:
@@ -214,13 +258,6 @@ def _found_calls(value: Any) -> list[tuple[Any, Any]]:
     if not all(isinstance(call, Mapping) for call in calls):
         return []
     return [(call.get("name"), call.get("arguments", call.get("parameters", {}))) for call in calls]
-
-
-def _whole_characters(calls: list[Call]) -> list[Call]:
-    """Replace halves of characters, which JSON can spell and nobody can store or send."""
-    written = json.dumps(calls, ensure_ascii=False)
-    mended: list[Call] = json.loads(re.sub("[\ud800-\udfff]", "\ufffd", written))
-    return mended
 
 
 def _json_values(text: str) -> list[Any]:

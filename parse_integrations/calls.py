@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parse_engine import DraftForm, Event, Generation, TextDelta
+from parse_engine.request import check_stop
 from parse_integrations.call_reader import CallReader, ToolCall, rewrite_calls
 from parse_integrations.messages import Conversation, Message, as_text, check_conversation, fit
 from parse_integrations.structured import Grammar, ask_for, response_schema
@@ -99,7 +100,8 @@ def ask(
     messages : sequence of dict
         Role and content, a text; assistants may have ``tool_calls``, tools a ``tool_call_id``.
     options : mapping
-        How to write and settings of PARSE, as the engine names them.
+        How to write and settings of PARSE, as the engine names them. Where a grammar is enforced,
+        stop strings end nothing.
     tools : sequence of dict, optional
         JSON schemas of what can be called.
     tool_choice : str, bool, dict, optional
@@ -149,6 +151,7 @@ def ask(
     if grammar is not None:
         grammar.processors(writer, 0)  # says what is wrong before any model runs
         wanted["logits_processors"] = grammar.processors
+        check_stop(wanted.pop("stop", None))  # the grammar ends the answer: nothing cuts it short
     draft = engine.draft if "draft_form" not in wanted else None
     if draft is not None and writer is engine.target and not _same_template(draft, writer):
         drafted = fit(draft, messages, offered)

@@ -249,8 +249,8 @@ class PairSettings(BaseModel):
         write : callable, optional
             As ``ask`` takes it.
         """
+        check_known(type(self).__name__, given)
         kwargs = {name: value for name, value in given.items() if value is not None}
-        check_known(type(self).__name__, kwargs)
         if "max_tokens" in kwargs:
             check_count("max_tokens", kwargs["max_tokens"])
         options = self._set((*ALGORITHM, *SAMPLING, "stop"))
@@ -273,5 +273,6 @@ class PairSettings(BaseModel):
         return super().__getstate__()
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Copy the settings; loaded models are shared."""
-        return super().__deepcopy__({**(memo or {}), id(self.engine): self.engine})
+        """Copy the settings; loaded models are shared, and so is the limit of their rate."""
+        shared = {id(value): value for value in (self.engine, getattr(self, "rate_limiter", None))}
+        return super().__deepcopy__({**(memo or {}), **shared})

@@ -128,7 +128,7 @@ def tool_name(tool: Tool) -> str:
     """Return the name of a tool given as a JSON schema."""
     named = tool.get("function", tool)
     name = named.get("name") if isinstance(named, Mapping) else None
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name:
         raise InvalidRequestError(
             f"A tool has no name: {dict(tool)!r}.",
             'Give {"type": "function", "function": {"name": ..., "parameters": ...}}.',

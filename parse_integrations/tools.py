@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parse_engine import InvalidRequestError
-from parse_engine.request import check_tools
+from parse_engine.request import check_text, check_tools
 from parse_integrations.tool_formats import Tool, tool_name
 
 
 def check_offered(tools: Any) -> tuple[Tool, ...]:
-    """Refuse tools without a name, or with arguments that are no JSON object.
+    """Refuse tools without a name, with half a character, or without arguments by name.
 
     Parameters
     ----------
@@ -19,7 +20,8 @@ def check_offered(tools: Any) -> tuple[Tool, ...]:
         JSON schemas as chat templates take them.
     """
     offered = check_tools(tools)
-    for tool in offered:
+    for index, tool in enumerate(offered):
+        check_text(f"tools[{index}]", json.dumps(tool, ensure_ascii=False, default=str))
         name, parameters = tool_name(tool), tool.get("function", tool).get("parameters") or {}
         kind = parameters.get("type", "object") if isinstance(parameters, Mapping) else parameters
         if kind != "object":
@@ -58,7 +60,7 @@ def check_choice(choice: Any, tools: Sequence[Tool]) -> str:
             f"Choose auto, none, any, or one of the tools: {', '.join(names) or 'there are none'}.",
         )
     if not names:
-        raise InvalidRequestError("tool_choice asks for a call without tools.", "Give tools.")
+        raise InvalidRequestError("A tool call is required, but there are no tools.", "Give tools.")
     assert isinstance(choice, str)
     return choice
 

@@ -404,6 +404,13 @@ def test_empty_draft_leads_to_the_target_alone() -> None:
     assert answer.stats.fallback == "the draft model wrote nothing"
 
 
+def test_a_draft_that_opens_with_a_stop_string_is_no_silent_one() -> None:
+    with pytest.warns(FallbackWarning, match="before a stop string"):
+        answer = engine_with(TEXT).generate(ASK, max_new_tokens=12, stop=TEXT[:3])
+    assert answer.stats.fallback == "the draft model wrote nothing before a stop string"
+    assert answer.text
+
+
 def test_verdicts_that_are_not_finite_are_refused() -> None:
     from copy import deepcopy
 

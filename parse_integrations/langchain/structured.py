@@ -36,10 +36,11 @@ class _Whole:
             cut_off = message.response_metadata.get("finish_reason") == "length"
             if broken or cut_off or (self.calls and not called):
                 written = broken[0]["args"] if broken else message.text
-                hint = "Give more max_tokens" if cut_off else "A stop string may have ended it"
+                problem = "is not what was asked for"
+                if cut_off:
+                    problem = "was cut off. Give more max_tokens"
                 raise OutputParserException(
-                    f"The answer was cut off, or is not what was asked for. {hint}. "
-                    f"It was: {written!r}",
+                    f"The answer {problem}. It was: {written!r}",
                     llm_output=str(written),
                 )
         return super().parse_result(result, partial=partial)  # type: ignore[misc]
@@ -77,6 +78,11 @@ def structured(
         )
     if schema is None and method != "json_mode":
         raise InvalidRequestError("schema is missing.", "Give one, or method='json_mode'.")
+    if "response_format" in settings:
+        raise InvalidRequestError(
+            "There is a response_format beside a schema.",
+            "Leave it out, or bind it to the model, which returns the answer as text.",
+        )
     pydantic = isinstance(schema, type) and is_basemodel_subclass(schema)
     noted = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
     note = {"ls_structured_output_format": noted} if schema is not None else {}

@@ -202,11 +202,10 @@ class ParseLLM(StructuredParse):
                 if isinstance(user_msg, str)
                 else user_msg
             )
-        offered = tool_schemas(tools)
-        if tool_choice is None and tool_required and offered:
+        if tool_choice is None and tool_required:
             tool_choice = "any"
         calling = {"tool_choice": tool_choice, "parallel_tool_calls": allow_parallel_tool_calls}
-        return {"messages": messages, "tools": offered, **calling, **kwargs}
+        return {"messages": messages, "tools": tool_schemas(tools), **calling, **kwargs}
 
     def get_tool_calls_from_response(
         self,
@@ -240,7 +239,8 @@ class ParseLLM(StructuredParse):
                 f"No tool was called; the answer is: {response.message.content!r}.",
                 "It was cut off: give more max_tokens."
                 if cut_off
-                else "Give tool_required=True, which is enforced, or error_on_no_tool_call=False.",
+                else "Give tools and tool_required=True, which is enforced, or "
+                "error_on_no_tool_call=False.",
             )
         return calls
 

@@ -40,8 +40,13 @@ def to_dicts(messages: Sequence[ChatMessage]) -> list[Message]:
     Raises
     ------
     InvalidRequestError
-        If one holds an image, audio, or anything else that is no text.
+        If one holds an image, audio, or anything else that is no text; or if they are no list.
     """
+    if not isinstance(messages, Sequence):
+        raise InvalidRequestError(
+            f"messages is of the type {type(messages).__name__}.",
+            "Give a list: LlamaIndex's event that a call starts has used up anything else.",
+        )
     return [_to_dict(message) for message in messages]
 
 

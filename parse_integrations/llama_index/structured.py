@@ -134,6 +134,11 @@ def _started(output_cls: type[Model], prompt: PromptTemplate, given: dict[str, A
 
 
 def _settings(output_cls: type[Model], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    if "response_format" in (given or {}):
+        raise InvalidRequestError(
+            "llm_kwargs has a response_format beside output_cls.",
+            "Leave it out, or give it to chat, which returns the answer as text.",
+        )
     schema = {"name": output_cls.__name__, "schema": output_cls.model_json_schema()}
     passed = {name: value for name, value in (given or {}).items() if name not in NOT_PASSED}
     return {"response_format": {"type": "json_schema", "json_schema": schema}, **passed}

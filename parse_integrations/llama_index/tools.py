@@ -28,7 +28,9 @@ def tool_schemas(tools: Any) -> list[dict[str, Any]]:
 
 def _schema(index: int, tool: Any) -> dict[str, Any]:
     if isinstance(tool, BaseTool):
-        return tool.metadata.to_openai_tool(skip_length_check=True)
+        made = tool.metadata.to_openai_tool(skip_length_check=True)
+        # under its own name, by which LlamaIndex looks it up, and not as OpenAI spells names
+        return {**made, "function": {**made["function"], "name": tool.metadata.name}}
     raise InvalidRequestError(
         f"tools[{index}] is of the type {type(tool).__name__}: {tool!r}.",
         f"Give FunctionTool.from_defaults({getattr(tool, '__name__', '...')}), "

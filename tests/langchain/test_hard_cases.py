@@ -111,11 +111,32 @@ def test_schemas_made_of_parts(schema: dict[str, Any], wanted: dict[str, Any]) -
     assert {name: found[name] for name in wanted} == wanted
 
 
-@pytest.mark.parametrize("stop", ["<", "tool", "a"])
-def test_a_stop_string_inside_of_an_enforced_call_is_an_error(stop: str) -> None:
-    llm = random_llm(stop=stop).with_structured_output(Folder, method="function_calling")
-    with pytest.raises(OutputParserException, match="stop string"):
-        llm.invoke(ASK)
+class Pick(BaseModel):
+    """A pick."""
+
+    level: Literal["low", "high"]
+
+
+@pytest.mark.parametrize("method", ["function_calling", "json_schema"])
+@pytest.mark.parametrize("stop", ["<", "\n", '"', "}"])
+def test_stop_strings_end_nothing_that_is_enforced(stop: str, method: Any) -> None:
+    llm = undecided(stop=stop, max_tokens=200)
+    assert isinstance(llm.with_structured_output(Pick, method=method).invoke(ASK), Pick)
+    called = llm.bind_tools([Pick], tool_choice="any").invoke(ASK, stop=[stop])
+    assert Pick(**called.tool_calls[0]["args"])
+    with pytest.raises(ModelInvalidRequestError, match="stop is"):
+        llm.bind_tools([Pick], tool_choice="any").invoke(ASK, stop=[""])
+
+
+def test_what_is_written_freely_still_ends_at_a_stop_string() -> None:
+    bound = saying(f"{LINES}More.", stop="Another").bind_tools([TOOL])
+    assert bound.invoke(ASK).text.strip() == "One line."
+
+
+def test_an_answer_that_is_not_what_was_asked_for_is_an_error() -> None:
+    chain = saying(LINES).with_structured_output(Pick, method="function_calling").last  # type: ignore[attr-defined]
+    with pytest.raises(OutputParserException, match="is not what was asked for"):
+        chain.invoke(AIMessage("x"))
 
 
 def history(*results: str, said: str = "") -> list[Any]:
@@ -201,6 +222,7 @@ def broken_call(arguments: dict[str, Any]) -> list[Any]:
         ("x", {"draft_form": 5}, "draft_form is int 5"),
         ("x", {"tool_format": []}, "tool_format"),
         ("x", {"max_token": 5}, "max_tokens"),
+        ("x", {"max_token": None}, "max_tokens"),
         ("x", {"max_tokens": "x"}, "max_tokens"),
         ("x", {"brief": "x"}, "ChatParse"),
         ("x", {"dtype": "float32"}, "ChatParse"),

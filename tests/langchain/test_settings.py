@@ -18,7 +18,7 @@ from langchain_core import exceptions as langchain
 from langchain_core.caches import InMemoryCache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.load import dumpd, dumps, load, loads
-from langchain_core.rate_limiters import BaseRateLimiter
+from langchain_core.rate_limiters import BaseRateLimiter, InMemoryRateLimiter
 from langchain_core.runnables import ConfigurableField
 from pydantic import ValidationError
 
@@ -161,8 +161,10 @@ def test_copies_share_the_models(llm: ChatParse) -> None:
     llm.load()
     for made in (copy.deepcopy(llm), copy.copy(llm), llm.model_copy(update={"threshold": 1.0})):
         assert made._engine() is llm._engine()
-    ready = saying(LINES)
+    limiter = InMemoryRateLimiter()  # it has a lock
+    ready = saying(LINES, rate_limiter=limiter)
     assert copy.deepcopy(ready)._engine() is ready._engine()
+    assert copy.deepcopy(ready).rate_limiter is limiter
     with pytest.raises(parse.InvalidRequestError, match="pickled"):
         pickle.dumps(ready)
 

@@ -152,6 +152,8 @@ def test_wrong_arguments_are_refused() -> None:
         llm.with_structured_output(Car, method="xml")
     with pytest.raises(parse.InvalidRequestError, match="schema"):
         llm.with_structured_output(None)
+    with pytest.raises(parse.InvalidRequestError, match="response_format beside a schema"):
+        llm.with_structured_output(Car, response_format={"type": "json_object"})
 
 
 def test_settings_can_be_given_along() -> None:

@@ -169,6 +169,8 @@ def test_parallel_calls_have_ids_of_their_own() -> None:
 
 CALL = '<tool_call>\n{"name": "pick", "arguments": {"level": "low", "size": 1}}\n</tool_call>'
 STAY = '<tool_call>\n{"name": "stay", "arguments": {}}\n</tool_call>'
+MARKS = {"m": '{"b\\" </tool_call> <tool_call>[ \\', "</tool_call>": ["<"]}
+MARKED = f"<tool_call>{json.dumps({'name': 'pick', 'arguments': MARKS})}</tool_call>"
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -217,6 +219,9 @@ def test_a_call_that_is_cut_off_is_never_reported(form: str, stream: bool) -> No
         ("hermes", f"A <tool_call>. {STAY}", "A <tool_call>.", [("stay", {})]),
         ("hermes", STAY.replace("{}", r'{"x": ["\ud83d", "\ud83d\ude00"]}'), "",
          [("stay", {"x": ["\ufffd", "\U0001f600"]})]),
+        ("hermes", f"{MARKED}\nNow.", "Now.", [("pick", MARKS)]),
+        ("hermes", f'"{STAY}" {MARKED}', '"\n"', [("stay", {}), ("pick", MARKS)]),
+        ("hermes", '<tool_call>{"m": "x </tool_call>\n</tool_call> y', " y", [(None, None)]),
         ("hermes", '<tool_call>\n{"arguments": {}}\n</tool_call>', "", [(None, None)]),
         ("hermes", '<tool_call>{"name": "pick", "arguments": 3}</tool_call>', "", [("pick", None)]),
         ("hermes", '```json\n{"name": "stay", "arguments": {}}\n```', "", [("stay", {})]),
@@ -325,6 +330,15 @@ def test_thinking_comes_before_a_forced_call() -> None:
     answer = ChatParse(engine=engine).bind_tools(TOOLS, tool_choice="pick").invoke("Hi")
     assert answer.content_blocks[0]["type"] == "reasoning"
     assert answer.tool_calls[0]["args"] == {"level": "low", "size": 1}
+
+
+@pytest.mark.parametrize("name", ["my tool", "погода", '"a" {b} \\'])
+def test_tools_have_their_own_names(name: str) -> None:
+    offered = [{"name": name, "description": "x", "parameters": {}}, stay]
+    (call,) = undecided().bind_tools(offered, tool_choice=name).invoke("Hi").tool_calls
+    assert call["name"] == name
+    with pytest.raises(parse.InvalidRequestError, match="half a character"):
+        undecided().bind_tools([{"name": "a\ud83d", "description": "x"}])
 
 
 def test_unicode_survives_a_forced_call() -> None:

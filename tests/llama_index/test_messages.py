@@ -114,6 +114,15 @@ def test_what_is_no_conversation_is_refused(messages: Any) -> None:
         saying("x").chat(messages)
 
 
+async def test_messages_that_the_start_event_used_up_are_refused() -> None:
+    for given in (iter([ChatMessage(content="Hi")]), (ChatMessage(content=c) for c in "ab")):
+        with pytest.raises(
+            parse.InvalidRequestError, match=r"messages is of the type .*Give a list"
+        ):
+            saying("x").chat(given)  # type: ignore[arg-type]
+    assert saying("x").chat((ChatMessage(content="Hi"),)).message.content == "x"
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -20,6 +20,7 @@ from llama_index.core import Settings
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.llms.function_calling import FunctionCallingLLM
+from llama_index.core.rate_limiter import TokenBucketRateLimiter
 from pydantic import ValidationError
 
 from parse_engine import Engine, ParseConfig
@@ -169,6 +170,9 @@ async def test_unknown_settings_of_a_call_are_refused_everywhere() -> None:
     ):
         with pytest.raises(parse.InvalidRequestError, match="treshold"):
             refused()
+    for unknown in ("treshold", "engine", "callback_manager", "dtype"):  # unset, too
+        with pytest.raises(parse.InvalidRequestError, match=unknown):
+            llm.complete("Hi", **{unknown: None})  # type: ignore[arg-type]
     with pytest.raises(parse.InvalidRequestError, match="treshold"):
         await llm.achat(HI, treshold=0.5)
     with pytest.raises(parse.InvalidRequestError, match="treshold"):
@@ -261,8 +265,10 @@ def test_copies_share_the_models(llm: ParseLLM) -> None:
     for made in copies:
         assert made._engine() is llm._engine()
     assert pickle.loads(pickle.dumps(llm)).to_dict() == llm.to_dict()
-    ready = saying(LINES)
+    limiter = TokenBucketRateLimiter(requests_per_minute=100)  # it has a lock
+    ready = saying(LINES, rate_limiter=limiter)
     assert copy.deepcopy(ready)._engine() is ready._engine()
+    assert copy.deepcopy(ready).rate_limiter is limiter
     with pytest.raises(parse.InvalidRequestError, match="ParseLLM made from an engine"):
         pickle.dumps(ready)
 

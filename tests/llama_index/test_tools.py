@@ -70,13 +70,81 @@ def test_a_call_is_enforced_whatever_the_models_would_write(
     assert response.raw["finish_reason"] == "tool_calls"
 
 
+class Note(BaseModel):
+    """A note."""
+
+    text: Literal['{"see" </tool_call> there']
+    size: Literal[1, 2]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+@pytest.mark.parametrize("draft", ["qwen2.5", "llama3"])
+def test_a_closing_mark_in_an_argument_closes_nothing(draft: str, threshold: float) -> None:
+    target = tiny_model(template="qwen2.5", seed=0)
+    engine = Engine(target, tiny_model(template=draft, seed=1))
+    llm = ParseLLM(engine=engine, threshold=threshold, max_tokens=200)
+    tools = [FunctionTool.from_defaults(lambda text, size: text, fn_schema=Note, name="note")]
+    response = llm.chat_with_tools(tools, "Hi", tool_required=True)
+    ((name, arguments),) = calls_of(llm, response)
+    assert name == "note"
+    assert Note(**arguments)
+    assert str(llm.predict_and_call(tools, "Hi", tool_required=True)) == arguments["text"]
+
+
+@pytest.mark.parametrize("stop", ["<", "\n", '"', "}"])
+def test_stop_strings_end_nothing_that_is_enforced(stop: str) -> None:
+    llm = undecided(max_tokens=300, stop=[stop])
+    assert len(calls_of(llm, llm.chat_with_tools(TOOLS, "Hi", tool_required=True))) == 1
+    assert isinstance(llm.structured_predict(Part, PromptTemplate("Which?")), Part)
+    assert isinstance([*llm.stream_structured_predict(Part, PromptTemplate("Which?"))][-1], Part)
+    with pytest.raises(parse.InvalidRequestError, match="stop is"):
+        llm.chat_with_tools(TOOLS, "Hi", tool_required=True, stop=[""])
+
+
 def test_choice_none_and_unknown_tools() -> None:
     llm, prompts = replying("Yes.", "Yes.")
     llm.chat_with_tools(TOOLS, "Hi", tool_choice="none", tool_required=True)
     assert "stay" not in prompts[0]
     with pytest.raises(parse.InvalidRequestError, match="fly"):
         llm.chat_with_tools(TOOLS, "Hi", tool_choice="fly")
-    assert llm.chat_with_tools([], "Hi", tool_required=True).message.content == "Yes."
+    assert llm.chat_with_tools([], "Hi").message.content == "Yes."
+
+
+async def test_a_call_cannot_be_required_without_tools() -> None:
+    llm = saying("Yes.")
+    for ask in (llm.chat_with_tools, llm.predict_and_call, llm.stream_chat_with_tools):
+        with pytest.raises(parse.InvalidRequestError, match="Give tools"):
+            ask([], "Hi", tool_required=True)  # type: ignore[operator]
+    with pytest.raises(parse.InvalidRequestError, match="Give tools"):
+        await llm.apredict_and_call([], "Hi", tool_required=True)
+    with pytest.raises(AnswerError, match="Give tools and"):
+        llm.predict_and_call([], "Hi")
+
+
+@pytest.mark.parametrize(
+    "names", [("my tool", "my_tool"), ("погода", "дорога"), ('"a" {b} \\', "a")]
+)
+async def test_tools_have_their_own_names(names: tuple[str, str]) -> None:
+    def named(name: str) -> FunctionTool:
+        return FunctionTool.from_defaults(lambda: name, name=name, description="x")
+
+    tools: list[Any] = [named(name) for name in names]
+    llm = undecided(max_tokens=300)
+    for name in names:
+        assert str(llm.predict_and_call(tools, "Hi", tool_choice=name)) == name
+    assert str(await llm.apredict_and_call(tools, "Hi", tool_required=True)) in names
+    call = json.dumps({"name": names[0], "arguments": {}}, ensure_ascii=False)
+    agent = FunctionAgent(tools=tools, llm=replying(f"<tool_call>{call}</tool_call>", "Done.")[0])
+    result = await agent.run("Hi")
+    assert [made.tool_output.content for made in result.tool_calls] == [names[0]]
+
+
+@pytest.mark.parametrize("name", ["a\ud83d", ""])
+def test_names_that_nobody_can_write_are_refused(name: str) -> None:
+    tool = FunctionTool.from_defaults(stay)
+    tool.metadata.name = name
+    with pytest.raises(parse.InvalidRequestError, match=r"no name|half a character"):
+        saying("x").chat_with_tools([tool], "Hi")
 
 
 def test_tools_that_are_no_schemas_are_refused() -> None:
@@ -308,6 +376,16 @@ async def test_what_is_no_class_of_pydantic_is_refused(wanted: Any, mode: Any) -
         list(llm.stream_structured_predict(wanted, PROMPT, kind="x"))
     with pytest.raises(parse.InvalidRequestError, match="output_cls is"):
         _ = [part async for part in await llm.astream_structured_predict(wanted, PROMPT, kind="x")]
+
+
+async def test_a_response_format_beside_a_class_is_refused() -> None:
+    llm, given = undecided(), {"response_format": {"type": "json_object"}}
+    with pytest.raises(parse.InvalidRequestError, match="response_format beside output_cls"):
+        llm.structured_predict(Part, PROMPT, llm_kwargs=given, kind="x")
+    with pytest.raises(parse.InvalidRequestError, match="response_format"):
+        await llm.astructured_predict(Part, PROMPT, llm_kwargs=given, kind="x")
+    with pytest.raises(parse.InvalidRequestError, match="response_format"):
+        list(llm.stream_structured_predict(Part, PROMPT, llm_kwargs=given, kind="x"))
 
 
 def test_what_a_validator_refuses_is_an_error() -> None:
