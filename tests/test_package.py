@@ -146,7 +146,7 @@ def test_no_machine_and_no_host_is_named() -> None:
 def test_python_examples_of_the_readme_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def on_tiny_models(*, target: str, draft: str, config: ParseConfig) -> Engine:
+    def on_tiny_models(*, target: str, draft: str, config: ParseConfig | None = None) -> Engine:
         model = tiny_model()
         return Engine(model, scripted(model, "One line.\nAnother line.\n"), config)
 
