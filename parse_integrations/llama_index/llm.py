@@ -55,7 +55,8 @@ class ParseLLM(StructuredParse):
     engine : Engine, optional
         Loaded models, instead of the two.
     threshold : float, optional
-        Verdict in 0..1 that a prefix of the draft must reach to be accepted.
+        Verdict in 0..1 that a prefix of the draft must reach to be accepted. Given without a
+        verdict it is the paper's, for ``p_correct``.
     calibration : Calibration, path or dict, optional
         What ``python -m parse_engine calibrate`` wrote for these models.
     verdict, accept_rule, cut_at, max_prefixes, judge_layout, verify_order, signals : optional
