@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,16 +33,18 @@ def engine() -> Engine:
 
 
 @pytest.mark.smoke
-def test_parse_answers_a_real_question(engine: Engine) -> None:
+@pytest.mark.parametrize("options", [{}, {"threshold": 0.5}], ids=["default", "paper"])
+def test_parse_answers_a_real_question(engine: Engine, options: Any) -> None:
     with forward_log(engine.target) as log:
-        events = list(engine.stream(ASK, max_new_tokens=48, temperature=0, threshold=0.5))
+        events = list(engine.stream(ASK, max_new_tokens=48, temperature=0, **options))
     answer = events[-1]
     assert "def " in answer.text
     assert answer.text == answer.accepted_text + answer.regenerated_text
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == answer.text
     assert sum(log) == answer.stats.target_tokens_processed
     (verified,) = [event for event in events if isinstance(event, Verified)]
-    assert all(0 <= p <= 1 for p in verified.verdicts.p_correct)
+    assert all(0 <= verdict <= 1 for verdict in verified.verdicts.verdict)
+    assert verified.verdicts.kind == ("p_correct" if options else "accept_prob")
     assert engine.labels == ("Correct", "Incorrect")
 
 
@@ -115,7 +118,9 @@ def test_twelve_humaneval_items(engine: Engine, request: pytest.FixtureRequest) 
     for line in Path(path).read_text(encoding="utf-8").splitlines()[:12]:
         task = CodeTask.from_json(json.loads(line))
         with forward_log(engine.target) as log:
-            answer = engine.generate(task.messages, max_new_tokens=320, temperature=0)
+            answer = engine.generate(
+                task.messages, max_new_tokens=320, temperature=0, verdict="p_correct"
+            )
         stats, verdicts = answer.stats, answer.verdicts
         assert verdicts is not None
         assert sum(log) == stats.target_tokens_processed
