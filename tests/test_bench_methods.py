@@ -276,6 +276,8 @@ def test_methods_are_read_from_a_list() -> None:
         *("target", "parse@0.5", "parse@0.9", "cascade@0.5", "spec_reason@3"),
     ]
     assert [entry.label for entry in parse_methods("all")] == list(METHODS)
+    more = parse_methods("all,parse:min_prob,draft")
+    assert [entry.label for entry in more] == [*METHODS, "parse:min_prob"]
     assert [entry.label for entry in parse_methods("parse,target,parse")] == ["parse", "target"]
 
 

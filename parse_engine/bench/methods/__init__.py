@@ -110,8 +110,7 @@ def parse_methods(spec: str, thresholds: tuple[float, ...] = ()) -> tuple[Entry,
         If there is no such method, or its number is out of range.
     """
     words = [word.strip() for word in spec.split(",") if word.strip()]
-    if words == ["all"]:
-        words = list(METHODS)
+    words = [one for word in words for one in (METHODS if word == "all" else [word])]
     if len(thresholds) > 1:
         words = [
             one
