@@ -30,8 +30,8 @@ from parse_engine.types import Message
 FORMS = ("gsm8k", "humaneval", "spec-bench")
 # Small models that are told of the form of the answer first give nothing but the answer.
 ASK_MATHS = (
-    "Work it out in a few short lines, one calculation in each. Then write the final answer as a "
-    "number on a last line that starts with ####."
+    "Think step by step and show each calculation. Then write the final answer as a number on a "
+    "last line that starts with ####."
 )
 HINT = "python -m parse_engine bench run --help describes the forms of files."
 
