@@ -205,6 +205,12 @@ optional
                 "with a larger --max-false-accept.",
             )
 
+    def by_asking(self) -> ParseConfig:
+        """Return the same, with ``p_correct`` where neither verdict nor calibration is set."""
+        if self.verdict is None and self.calibration is None:
+            return replace(self, verdict="p_correct")
+        return self
+
     @property
     def acceptance(self) -> Acceptance:
         """What acceptance goes by: what is set, else the calibration's, else the default."""

@@ -208,9 +208,9 @@ class Engine:
         if not isinstance(answer, str) or not answer:
             raise InvalidRequestError(f"answer is {answer!r}.", "Give the text to judge.")
         check_text("answer", answer)
-        if self.config.verdict is self.config.calibration is options.get("calibration") is None:
-            options["verdict"] = options.get("verdict") or "p_correct"
-        call = self._prepare(messages, {**options, "mode": "target", "verify_order": "all"})
+        asked: CallOptions = {**options, "mode": "target", "verify_order": "all"}
+        call = prepare(messages, asked, self.config, self.target, self.draft)
+        call = replace(call, config=call.config.by_asking())
         return judge_text(self.target, self.draft, self.ability, call, answer, self.same_tokenizer)
 
     def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:

@@ -12,6 +12,13 @@ from pydantic import BaseModel
 
 from parse_engine import InvalidRequestError
 
+Written = tuple[str | None, str, dict[str, Any] | None]  # id, name, arguments
+
+# The names that OpenAI, Anthropic, Bedrock and LlamaIndex itself give to the parts of a call.
+IDS = ("id", "tool_call_id", "tool_id", "toolUseId")
+NAMES = ("name", "tool_name")
+ARGUMENTS = ("arguments", "tool_kwargs", "input", "args", "parameters")
+
 
 def tool_schemas(tools: Any) -> list[dict[str, Any]]:
     """Return tools as chat templates take them; refuse what is no tool of LlamaIndex.
@@ -36,9 +43,6 @@ def _schema(index: int, tool: Any) -> dict[str, Any]:
         f"Give FunctionTool.from_defaults({getattr(tool, '__name__', '...')}), "
         "or another tool of LlamaIndex.",
     )
-
-
-Written = tuple[str | None, str, dict[str, Any] | None]
 
 
 def written_calls(message: ChatMessage) -> list[Written]:
@@ -78,12 +82,6 @@ def _named(call: Any) -> Written:
     if not isinstance(arguments, Mapping):
         return id_, f"{name} {arguments}", None
     return id_, name, dict(arguments)
-
-
-# The names that OpenAI, Anthropic, Bedrock and LlamaIndex itself give to the parts of a call.
-IDS = ("id", "tool_call_id", "tool_id", "toolUseId")
-NAMES = ("name", "tool_name")
-ARGUMENTS = ("arguments", "tool_kwargs", "input", "args", "parameters")
 
 
 def _first(given: Mapping[str, Any], names: Sequence[str]) -> Any:

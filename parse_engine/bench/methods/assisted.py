@@ -42,7 +42,7 @@ def prompt_lookup(job: Job) -> Answer:
 
 
 def _generate(job: Job, how: dict[str, Any], settings: dict[str, Any]) -> Answer:
-    target, call = job.engine.target, job.call({"mode": "target"})
+    target, call = job.engine.target, job.call("target")
     writer = job.writer(call)
     prompt = torch.tensor([call.prompt.ids], device=target.network.device)
     eos_ids = sorted(target.eos_ids)

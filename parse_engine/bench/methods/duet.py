@@ -79,7 +79,7 @@ class Duet:
     def __init__(self, job: Job) -> None:
         croppable_pair(job.engine)
         assert job.engine.draft is not None
-        call = job.call({"mode": "target"})
+        call = job.call("target")
         self.request = call.request
         self.target = Voice(job.engine.target, call.prompt.ids)
         prompt = job.engine.draft.render(call.request.messages)

@@ -9,6 +9,7 @@ from typing import Any
 
 from parse_engine.bench.meter import Meter
 from parse_engine.call import Call, prepare
+from parse_engine.config import Mode
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError, UnsupportedModelError
 from parse_engine.options import CallOptions
@@ -55,10 +56,10 @@ class Job:
         """How every method writes: greedily, so that methods and not luck are compared."""
         return {"max_new_tokens": self.limit, "temperature": 0.0}
 
-    def call(self, settings: CallOptions) -> Call:
+    def call(self, mode: Mode = "parse") -> Call:
         """Check and render the question for methods that are made of the engine's stages."""
-        options: CallOptions = {**self.options, **settings}
-        if settings.get("mode", "parse") == "parse":
+        options: CallOptions = {**self.options, "mode": mode}
+        if mode == "parse":
             options |= self.acceptance
         return prepare(
             self.messages, options, self.engine.config, self.engine.target, self.engine.draft

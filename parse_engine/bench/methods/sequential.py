@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.call import draft_answer, draft_cuts
 from parse_engine.config import AcceptRule
 from parse_engine.errors import InvalidRequestError
 from parse_engine.judge import make_quote
-from parse_engine.options import CallOptions
 from parse_engine.reading import read_draft
 from parse_engine.regenerate import regenerate
 from parse_engine.types import Cut
@@ -24,11 +24,8 @@ def answer(job: Job) -> Answer:
     first, for that may settle it; then, under the rule ``unbroken``, prefixes from the shortest on
     up to the first that fails; under ``longest`` from the longest down to the first that passes.
     """
-    engine, config = job.engine, job.engine.config
-    asks: CallOptions = {}
-    if config.verdict is config.calibration is None:
-        asks["verdict"] = "p_correct"
-    call = job.call(asks)
+    engine, call = job.engine, job.call()
+    call = replace(call, config=call.config.by_asking())
     target, config, able = engine.target, call.config, engine.ability
     if config.acceptance.kind != "p_correct":
         raise InvalidRequestError(
