@@ -148,7 +148,31 @@ def test_charts_leave_out_what_was_not_measured() -> None:
     found = summarize(rows, ["target", "parse"], ["t"])
     shades = charts.colours(["target", "parse"])
     assert charts.accuracy("t", found, shades) is None
-    assert charts.thresholds("t", found) is None
+    assert charts.thresholds("t", found) == []
     assert charts.by_position("t", {"parse": []}, shades) is None
     assert "parse" in charts.speedups("t <&>", found, shades)
     assert "t &lt;&amp;&gt;" in charts.speedups("t <&>", found, shades)
+
+
+def test_speed_and_accuracy_are_drawn_as_the_threshold_of_each_verdict_varies() -> None:
+    levels = {"parse": 5e-3, "parse:accept_prob@0.0001": 1e-4, "parse:accept_prob@0.9": 0.9}
+    details = {
+        **{method: ("accept_prob", level) for method, level in levels.items()},
+        "parse:p_correct": ("p_correct", 0.97),
+        "cascade": ("accept_prob", 5e-3),
+    }
+    rows = table(
+        row("target", 1),
+        *(
+            row(method, 1, details={"verdict_kind": verdict, "threshold": level})
+            for method, (verdict, level) in details.items()
+        ),
+    )
+    found = summarize(rows, ["target", *details], ["t"])
+    (chart,) = charts.thresholds("t", found)  # p_correct has one threshold only
+    assert "t: accept_prob" in chart
+    assert chart.count("<circle") == 3 * len(levels)
+    assert "at 0.0001" in chart
+    shades = charts.colours(list(details))
+    assert len(set(shades.values())) == len(details)
+    assert charts.colours(["cascade:min_prob@0.2"]) == {"cascade:min_prob@0.2": shades["cascade"]}

@@ -45,11 +45,12 @@ def results(argv: list[str]) -> list[dict[str, Any]]:
 def test_all_methods_answer_every_item_and_the_report_shows_them(
     argv: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv += ["--methods", "all", "--threshold", "0.3,0.9"]
+    others = ["parse:accept_prob", "parse:accept_prob@0.0001", "cascade:min_prob"]
+    argv += ["--methods", ",".join(["all", *others]), "--threshold", "0.3,0.9"]
     assert bench.main(argv) == 0
     shown = capsys.readouterr().out
     rows = results(argv)
-    labels = [name for name in METHODS if name != "parse"] + ["parse@0.3", "parse@0.9"]
+    labels = [name for name in METHODS if name != "parse"] + ["parse@0.3", "parse@0.9", *others]
     assert len(rows) == 2 * len(labels)
     for number in (0, 1):  # item by item, another method first each time
         some = rows[number * len(labels) : (number + 1) * len(labels)]
@@ -71,6 +72,9 @@ def test_all_methods_answer_every_item_and_the_report_shows_them(
     assert "PARSE is not lossless" in shown
     assert "PARSE is not lossless" in page
     assert "of the ideal speed" in page
+    for verdict in ("p_correct", "accept_prob"):
+        assert f'aria-label="own: {verdict}"' in page  # as its threshold varies
+    assert "parse:accept_prob beside sequential, which accepts by p_correct from 0.3 on" in shown
     assert "src=" not in page
     assert "href=" not in page
     for title in ("Speedup", "Accuracy", "threshold varies", "by position", "time goes"):

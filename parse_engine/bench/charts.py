@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from parse_engine.bench.intervals import Estimate
+from parse_engine.bench.methods import name_of
 from parse_engine.bench.store import Row
 from parse_engine.bench.summary import Figures
 from parse_engine.bench.svg import FAINT, INK, Panel, apart
@@ -31,10 +33,10 @@ ROW = 24
 
 
 def colours(methods: Sequence[str]) -> dict[str, str]:
-    """Give each method its colour; several thresholds of PARSE are shades of blue."""
-    several = [one for one in methods if one.startswith("parse@")]
+    """Give each method its colour; several ways of PARSE are shades of blue."""
+    several = [one for one in methods if one != "parse" and name_of(one) == "parse"]
     shades = {one: LEVELS[index % len(LEVELS)] for index, one in enumerate(several)}
-    return {one: shades.get(one) or COLOURS[one.partition("@")[0]] for one in methods}
+    return {one: shades.get(one) or COLOURS[name_of(one)] for one in methods}
 
 
 def speedups(task: str, found: Sequence[Figures], colour: dict[str, str]) -> str:
@@ -122,15 +124,24 @@ def stages(task: str, found: Sequence[Figures]) -> str:
     return panel.svg()
 
 
-def thresholds(task: str, found: Sequence[Figures]) -> str | None:
-    """Draw what PARSE comes to as its threshold varies; None with fewer than two."""
-    levels = sorted(
-        (float(one.method.partition("@")[2]), one)
-        for one in found
-        if one.method.startswith("parse@")
-    )
-    if len(levels) < 2:
-        return None
+def thresholds(task: str, found: Sequence[Figures]) -> list[str]:
+    """Draw what PARSE comes to as its threshold varies, for each verdict with more than one."""
+    by_verdict: dict[str, dict[float, Figures]] = {}
+    for one in found:
+        if name_of(one.method) == "parse" and one.accepts is not None:
+            verdict, threshold = one.accepts
+            by_verdict.setdefault(verdict, {})[threshold] = one
+    return [
+        _levels(f"{task}: {verdict}", sorted(levels.items()))
+        for verdict, levels in by_verdict.items()
+        if len(levels) > 1
+    ]
+
+
+def _levels(title: str, levels: Sequence[tuple[float, Figures]]) -> str:
+    # products of probabilities span powers of ten
+    if wide := levels[0][0] > 0 and levels[-1][0] / levels[0][0] > 20:
+        levels = [(math.log10(level), one) for level, one in levels]
     curves: dict[str, tuple[str, list[tuple[float, float]]]] = {
         "speedup": (
             "#1d4ed8",
@@ -143,15 +154,15 @@ def thresholds(task: str, found: Sequence[Figures]) -> str | None:
         ),
     }
     top = max(1.2, *(value for _, values in curves.values() for _, value in values))
-    panel = Panel(task, x=(levels[0][0], levels[-1][0]), y=(0, top), right=90)
-    panel.x_axis("threshold", lambda v: f"{v:g}")
+    panel = Panel(title, x=(levels[0][0], levels[-1][0]), y=(0, top), right=90)
+    panel.x_axis("threshold", lambda v: f"{10**v if wide else v:.2g}")
     panel.y_axis(lambda v: f"{v:g}")
     ends: list[tuple[str, float]] = []
     for name, (shade, values) in curves.items():
         points = [panel.at(*one) for one in values]
         panel.line(points, shade, width=2)
         for (x, y), (level, value) in zip(points, values, strict=True):
-            panel.dot(x, y, shade, f"{name} {value:.2f} at {level:g}")
+            panel.dot(x, y, shade, f"{name} {value:.2f} at {10**level if wide else level:.2g}")
         ends += [(name, points[-1][1])] if points else []
     for (name, _), y in zip(ends, apart([y for _, y in ends], 13, panel.bottom), strict=True):
         panel.text(panel.right + 8, y + 4, name, colour=curves[name][0])

@@ -10,6 +10,7 @@ from typing import Any
 
 from parse_engine.bench import charts
 from parse_engine.bench.intervals import Estimate
+from parse_engine.bench.methods import name_of
 from parse_engine.bench.store import REPORT, Key, Row, Store
 from parse_engine.bench.summary import ALL, Figures, ratio_of, summarize
 from parse_engine.view import LOSSY
@@ -57,7 +58,7 @@ def finish(store: Store) -> str:
     path = store.folder / REPORT
     path.write_text(page(manifest, rows, found), encoding="utf-8")
     table = [f"| {' | '.join(line)} |" for line in (COLUMNS, ["---"] * len(COLUMNS), *cells(found))]
-    said = [*setting(manifest), *notes(manifest, rows, found)]
+    said = [*setting(manifest), *notes(rows, found)]
     return "\n".join([*table, "", *said, "", f"Report: {path}"])
 
 
@@ -98,13 +99,13 @@ def setting(manifest: dict[str, Any]) -> list[str]:
     return [
         LOSSY,
         f"Target {manifest['target']}, draft {manifest['draft']}; greedy, at most "
-        f"{manifest['max_new_tokens']} tokens, threshold {config['threshold']:g}, "
+        f"{manifest['max_new_tokens']} tokens, {config['kind']} from {config['threshold']:g} on, "
         f"{config['verify_order']}, {config['accept_rule']}, seed {manifest['seed']}.",
         manifest["machine"],
     ]
 
 
-def notes(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures]) -> list[str]:
+def notes(rows: dict[Key, Row], found: Sequence[Figures]) -> list[str]:
     """Return what PARSE is held to, and what failed, line by line."""
     lines = []
     last = found[-1].task if found else ALL
@@ -115,7 +116,8 @@ def notes(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figure
                 "accepted (drafting, one prefill of prompt and draft, and the rewritten tokens at "
                 "the target's own speed)."
             )
-            lines += beside_sequential(manifest, rows, one.method)
+            of_task = [other for other in found if other.task == last]
+            lines += beside_sequential(rows, of_task, one.method)
     failures: dict[str, list[str]] = {}
     for (task, item, method), row in rows.items():
         if "error" in row:
@@ -123,18 +125,18 @@ def notes(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figure
     return lines + [f"Failed ({', '.join(by)}): {what}" for what, by in failures.items()]
 
 
-def beside_sequential(manifest: dict[str, Any], rows: dict[Key, Row], method: str) -> list[str]:
-    """Compare PARSE with asking about one prefix after the other, at the same threshold."""
-
-    def threshold(label: str) -> float:
-        return float(label.partition("@")[2] or manifest["config"]["threshold"])
-
-    return [
-        f"{method} beside {other}: {spread(times, '{:.2f}')} times as fast."
-        for other in manifest["methods"]
-        if other.partition("@")[0] == "sequential" and threshold(other) == threshold(method)
-        if (times := ratio_of(rows, other, method)) is not None
-    ]
+def beside_sequential(
+    rows: dict[Key, Row], of_task: Sequence[Figures], method: str
+) -> Iterator[str]:
+    """Compare PARSE with asking about one prefix after the other."""
+    for other in of_task:
+        times = ratio_of(rows, other.method, method)
+        if name_of(other.method) == "sequential" and times is not None and other.accepts:
+            verdict, threshold = other.accepts
+            yield (
+                f"{method} beside {other.method}, which accepts by {verdict} from {threshold:g} "
+                f"on: {spread(times, '{:.2f}')} times as fast."
+            )
 
 
 def page(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures]) -> str:
@@ -145,7 +147,7 @@ def page(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures
         for line in cells(found)
     )
     first = "".join(f'<p class="faint">{escape(line)}</p>' for line in setting(manifest))
-    said = "".join(f"<p>{escape(line)}</p>" for line in notes(manifest, rows, found))
+    said = "".join(f"<p>{escape(line)}</p>" for line in notes(rows, found))
     figures = "".join(
         f"<h2>{title}</h2><p>{text}</p><div class=panels>{''.join(panels)}</div>"
         for title, text, panels in sections(manifest, rows, found)
@@ -179,7 +181,7 @@ def sections(
         "As the threshold varies",
         "Speedup over the target alone; share of the drafted tokens that is accepted; share of "
         "right answers.",
-        [chart for task, of in each if (chart := charts.thresholds(task, of))],
+        [chart for task, of in each for chart in charts.thresholds(task, of)],
     )
     yield (
         "Accepted by position",
@@ -205,5 +207,5 @@ def drafts(methods: Sequence[str], rows: dict[Key, Row], task: str) -> dict[str,
             if of == task and by == method and "error" not in row and row["drafted"]
         ]
         for method in methods
-        if method.partition("@")[0] in ("parse", "cascade", "sequential")
+        if name_of(method) in ("parse", "cascade", "sequential")
     }

@@ -32,6 +32,8 @@ class Figures:
         Right answers among those that can be checked.
     difference : Estimate or None
         Share of right answers minus that of the target alone, on the same items.
+    accepts : (str, float) or None
+        The verdict that drafts are accepted by and its threshold; None where they are not.
     accepted_fraction : float or None
         Accepted over proposed tokens; None where nothing is proposed.
     target_tokens : float
@@ -56,6 +58,7 @@ class Figures:
     right: int
     checked: int
     difference: Estimate | None
+    accepts: tuple[str, float] | None
     accepted_fraction: float | None
     target_tokens: float
     cut_off: int
@@ -109,6 +112,7 @@ def figures(task: str, method: str, rows: Mapping[Key, Row], own: Sequence[Row])
         right=sum(checked),
         checked=len(checked),
         difference=paired_difference([ours for ours, _ in marks], [base for _, base in marks]),
+        accepts=next((rule for row in good if (rule := _accepts(row)) is not None), None),
         accepted_fraction=sum(row["accepted"] or 0 for row in good) / drafted if drafted else None,
         target_tokens=_median(row["target_tokens"] for row in good),
         cut_off=sum(row["finish_reason"] == "length" for row in good),
@@ -138,6 +142,11 @@ def ideal_seconds(row: Row, base: Row) -> float | None:
     details: dict[str, Any] = row["details"]
     ideal = details["stage_s"]["draft"] + row["prefill_s"] + details["regenerated_tokens"] * a_token
     return float(ideal)
+
+
+def _accepts(row: Row) -> tuple[str, float] | None:
+    about = row["details"]
+    return (about["verdict_kind"], about["threshold"]) if "verdict_kind" in about else None
 
 
 def ratio_of(rows: Mapping[Key, Row], over: str, under: str) -> Estimate | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -91,6 +92,11 @@ class Entry:
         elif self.verdict is not None:
             options["calibration"] = self.verdict
         return options
+
+
+def name_of(label: str) -> str:
+    """Return the name of a method from the label of an entry."""
+    return re.split("[:@]", label)[0]
 
 
 def parse_methods(spec: str, thresholds: tuple[float, ...] = ()) -> tuple[Entry, ...]:

@@ -9,6 +9,12 @@ from parse_engine.options import CallOptions
 from parse_engine.render import encode_plain
 from parse_engine.types import Generation, Verdicts
 
+# What is kept of the statistics of an answer.
+SHOWN = (
+    *("verdict_kind", "threshold", "regenerated_tokens", "prefixes", "full_verdict", "fallback"),
+    *("path", "judge_layout"),
+)
+
 
 def parse(job: Job) -> Answer:
     """Draft, judge all prefixes in one pass, keep the longest valid one, write the rest."""
@@ -55,10 +61,9 @@ def _answer(job: Job, options: CallOptions) -> Answer:
 
 
 def _details(answer: Generation) -> dict[str, Any]:
-    shown = ("regenerated_tokens", "prefixes", "full_verdict", "fallback", "path", "judge_layout")
     stats = answer.stats.as_dict()
     return {
-        **{name: stats[name] for name in shown},
+        **{name: stats[name] for name in SHOWN},
         "stage_s": {name: stats[f"{name}_s"] for name in ("draft", "verify", "regenerate")},
         "draft_text": answer.draft_text,
         "verdicts": _verdicts(answer.verdicts),

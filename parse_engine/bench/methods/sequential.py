@@ -67,7 +67,8 @@ def answer(job: Job) -> Answer:
             call.request.sampling,
             writer.add,
         )
-    return Answer.of(writer, ended=whole, drafted=len(draft.ids), accepted=accepted, asked=asked)
+    about = {"verdict_kind": "p_correct", "threshold": config.acceptance.threshold, "asked": asked}
+    return Answer.of(writer, ended=whole, drafted=len(draft.ids), accepted=accepted, **about)
 
 
 def longest_by_asking(cuts: Sequence[Cut], passes: Callable[[Cut], bool], rule: AcceptRule) -> int:
