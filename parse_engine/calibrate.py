@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import get_args
 
-from parse_engine.accept import longest_valid_prefix
 from parse_engine.bench.binomial import at_most, trials_needed
 from parse_engine.bench.intervals import Estimate
+from parse_engine.bench.kept import tokens_kept
 from parse_engine.bench.logistic import cross_validated, fit
 from parse_engine.bench.roc import auc_by_item
 from parse_engine.bench.verdict_rows import Judged, known_in
@@ -224,9 +224,7 @@ def choose_cuts(
     def gain(way: tuple[CutRule | int, AcceptRule]) -> float:
         shares: dict[bool, list[float]] = {True: [], False: []}
         for one in judged[way[0]]:
-            verdicts = [combination.verdict(one.at(n)) for n in range(len(one.ends))]
-            prefix = longest_valid_prefix(verdicts, threshold, way[1])
-            kept = 0 if prefix is None else one.token_ends[prefix]
+            kept = tokens_kept(one, combination.verdict, threshold, way[1])
             shares[one.draft.right].append(kept / one.token_ends[-1])
         kept_right, kept_wrong = (sum(some) / max(1, len(some)) for some in shares.values())
         return kept_right - kept_wrong

@@ -22,6 +22,7 @@ from parse_engine.bench.common import open_engine, tasks_of
 from parse_engine.bench.drafts import LabelledDraft
 from parse_engine.bench.judge import (
     add_drafting,
+    cut_rules,
     describe_drafting,
     draft_all,
     drafting,
@@ -34,7 +35,6 @@ from parse_engine.bench.verdict_rows import Judged, read_judged
 from parse_engine.binding import bind
 from parse_engine.calibrate import Found, calibrate, choose_cuts, split
 from parse_engine.calibration import Calibration, Reference
-from parse_engine.cli_args import cut_rule
 from parse_engine.config import CutRule, ParseConfig
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError
@@ -72,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--question", metavar="TEXT")
     group.add_argument(
         "--cuts",
-        type=_cuts,
+        type=cut_rules,
         default=("auto", 32),
         metavar="LIST",
         help="where prefixes may end, to choose from (default: auto,32)",
@@ -88,10 +88,6 @@ def _share(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number between 0 and 1")
     return value
-
-
-def _cuts(text: str) -> tuple[CutRule | int, ...]:
-    return tuple(cut_rule(word) for word in names_in(text))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from parse_engine.bench import judge
 from parse_engine.bench.binomial import at_most, trials_needed, upper_bound
 from parse_engine.bench.drafts import Drafting, LabelledDraft, make_drafts, write_batch
 from parse_engine.bench.judge_summary import located
+from parse_engine.bench.kept import kept_rows
 from parse_engine.bench.logistic import cross_validated, fit
 from parse_engine.bench.roc import at_false_accept, auc, auc_by_item, curve, reliability
 from parse_engine.bench.store import Store
@@ -207,6 +208,29 @@ def test_cuts_that_keep_right_text_and_no_wrong_text_are_chosen() -> None:
     assert choose_cuts({"auto": broken}, verdict, 0.5) == ("auto", "longest")
 
 
+def test_what_is_kept_is_counted_by_verdict_rule_and_place() -> None:
+    def judged(right: bool, ends: tuple[int, ...], **signals: tuple[float, ...]) -> Judged:
+        return Judged(LabelledDraft("t", "1", 0, (1,) * 9, "x", True, right), ends, ends, signals)
+
+    sure, unsure = 0.0, -9.0  # log-probabilities: above and below the default of min_prob
+    asked = [
+        judged(True, (4, 8), p_correct=(0.5, 0.99), min_logprob=(sure, sure)),
+        judged(True, (4, 8, 12), p_correct=(0.5, 0.99, 0.5), min_logprob=(sure, sure, unsure)),
+        judged(False, (5, 10), p_correct=(0.5, 0.5), min_logprob=(unsure, unsure)),
+    ]
+    cut = [judged(True, (1, 11, 12), min_logprob=(sure, sure, unsure))]
+    rows = kept_rows({"brief/default": asked, "brief/terse": asked[:1]}, {"cut 1": cut})
+    none = {"whole": 0.0, "tokens": 0.0}
+    expected = [
+        ("brief/default", "p_correct", "unbroken", {"whole": 0.5, "tokens": 8 / 20}, none),
+        ("brief/default", "p_correct", "longest", {"whole": 0.5, "tokens": 16 / 20}, none),
+        ("brief/default", "min_prob", "unbroken", {"whole": 0.5, "tokens": 16 / 20}, none),
+        ("brief/terse", "p_correct", "unbroken", {"whole": 1.0, "tokens": 1.0}, None),
+        ("cut 1", "min_prob", "unbroken", {"whole": 0.0, "tokens": 11 / 12}, None),
+    ]
+    assert [tuple(row.values()) for row in rows] == expected
+
+
 def test_errors_are_located_where_the_first_false_equation_is() -> None:
     text = "2 + 2 = 4\n3 * 3 = 10\n1 + 1 = 2\n"
     draft = LabelledDraft("t", "1", 0, (1,) * 9, text, True, False)
@@ -295,10 +319,12 @@ def test_judge_measures_and_goes_on_where_it_was(
     path = task_file(tmp_path, 24, answer="a", checker="contains")
     argv = ["bench", "judge", "--tasks", str(path), "--out", str(tmp_path / "out")]
     argv += ["--max-new-tokens", "24", "--layouts", "brief,quote", "--wordings", "default,yes_no"]
+    argv += ["--cuts", "line,3"]
     assert main(argv) == 0
     shown = capsys.readouterr().out
     assert "| brief/default | AUC |" in shown
     assert "| quote/yes_no | AUC |" in shown
+    assert "| cut 3 | accept_prob | unbroken |" in shown
     assert "not lossless" in shown
     rows = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())

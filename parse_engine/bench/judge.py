@@ -3,7 +3,9 @@
 The draft model answers every item several times, a checker says which answers are right, and the
 target judges them: how well do its verdicts tell the right ones from the wrong ones? Compared are
 p_correct, the signals that the same passes give for free, and logistic combinations of them, which
-are fitted to other items than those they are tried on. Drafts that the limit cut off are left out.
+are fitted to other items than those they are tried on; and what would be kept of the drafts at the
+default thresholds, by rule of acceptance and by where prefixes end. Drafts that the limit cut off
+are left out.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.bench.verdict_rows import judge_drafts, read_judged
 from parse_engine.calibration import Calibration, read_calibration
-from parse_engine.cli_args import count
-from parse_engine.config import ParseConfig
+from parse_engine.cli_args import count, cut_rule
+from parse_engine.config import CutRule, ParseConfig
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError
 
@@ -59,6 +61,13 @@ def build_parser() -> argparse.ArgumentParser:
         default=("default",),
         metavar="LIST",
         help=f"of {', '.join(WORDINGS)}",
+    )
+    parser.add_argument(
+        "--cuts",
+        type=cut_rules,
+        default=(),
+        metavar="LIST",
+        help="where prefixes may end beside auto, to compare: of line, sentence, numbers of tokens",
     )
     parser.add_argument(
         "--calibration",
@@ -97,6 +106,11 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
+def cut_rules(text: str) -> tuple[CutRule | int, ...]:
+    """Read a list of places where prefixes end."""
+    return tuple(cut_rule(word) for word in names_in(text))
+
+
 def main(argv: Sequence[str]) -> int:
     """Draft, check and judge what is not done yet, and report."""
     parser = build_parser()
@@ -116,16 +130,26 @@ def main(argv: Sequence[str]) -> int:
     store = Store(args.out)
     store.open(describe_drafting(args, tasks))
     how = drafting(args)
-    ways = {f"{one}/{two}": (one, two) for one in args.layouts for two in args.wordings}
+    asked = {
+        f"{layout}/{wording}": ParseConfig(
+            judge_layout=layout, verdict="p_correct", **WORDINGS[wording]
+        )
+        for layout in args.layouts
+        for wording in args.wordings
+    }
+    read = {f"cut {cut}": ParseConfig(cut_at=cut) for cut in args.cuts}
     calibration = read_calibration(args.calibration) if args.calibration else None
-    if calibration is not None or not finished(store, tasks, how, ways):
+    if calibration is not None or not finished(store, tasks, how, (*asked, *read)):
         engine = open_engine(parser, args, ParseConfig(calibration=calibration))
         drafts = draft_all(engine, tasks, how, store)
-        for way, (layout, wording) in ways.items():
-            config = ParseConfig(judge_layout=layout, verdict="p_correct", **WORDINGS[wording])
-            asking = Engine(engine.target, engine.draft, config)
-            judge_all(asking, tasks, drafts, way, store)
-    print(report(store, list(ways), tasks, how.samples, args.max_false_accept, calibration))
+        for way, config in {**asked, **read}.items():
+            judging = Engine(engine.target, engine.draft, config)
+            judge_all(judging, tasks, drafts, way, store)
+    print(
+        report(
+            store, list(asked), list(read), tasks, how.samples, args.max_false_accept, calibration
+        )
+    )
     return 0
 
 
@@ -198,7 +222,8 @@ def judge_all(
 
 def report(
     store: Store,
-    ways: Sequence[str],
+    asked: Sequence[str],
+    read: Sequence[str],
     tasks: Sequence[Task],
     samples: int,
     most: float,
@@ -207,12 +232,12 @@ def report(
     """Write summary and report beside the rows, and return the summary as Markdown."""
     rows = {key: row for key, row in store.rows().items() if row.get("sample", 0) < samples}
     drafts = [LabelledDraft.from_row(row) for row in rows.values() if "text" in row]
-    judged = {way: read_judged(rows, way) for way in ways}
+    judged, cut = ({way: read_judged(rows, way) for way in ways} for ways in (asked, read))
     summary = {
         "models": {name: store.manifest[name] for name in ("target", "draft")},
         "machine": machine(),
         "max_false_accept": most,
-        "tasks": [summarize(task, drafts, judged, most, calibration) for task in tasks],
+        "tasks": [summarize(task, drafts, judged, cut, most, calibration) for task in tasks],
     }
     (store.folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     text = markdown_report(summary)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import cycle
 from typing import Any
@@ -46,6 +46,7 @@ def markdown_report(summary: Mapping[str, Any]) -> str:
                 "",
                 *_places(found),
             ]
+        lines += _kept(task["kept"])
         if tried := task.get("calibration"):
             lines += [
                 f"The calibration accepts {tried['wrong_accepted']} of {tried['wrong']} wrong "
@@ -62,6 +63,25 @@ def _row(name: str, one: Mapping[str, Any]) -> str:
         f"| {name} | {auc['value']:.2f} ({auc['low']:.2f} to {auc['high']:.2f}) "
         f"| {at['true_accept']:.0%} | {at['threshold']:.3g} |"
     )
+
+
+def _kept(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Tabulate what stays of the drafts at the default thresholds."""
+    if not rows:
+        return []
+    lines = [
+        "| kept at the default threshold | verdict | rule | right drafts, whole | their tokens "
+        "| wrong drafts, whole | their tokens |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        shares = [
+            "-" if row[truth] is None else f"{row[truth][part]:.0%}"
+            for truth in ("right", "wrong")
+            for part in ("whole", "tokens")
+        ]
+        lines.append(f"| {' | '.join([row['way'], row['verdict'], row['rule'], *shares])} |")
+    return [*lines, ""]
 
 
 def _places(found: Mapping[str, Any]) -> list[str]:

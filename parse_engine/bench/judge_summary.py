@@ -5,27 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from parse_engine.bench.arithmetic import first_wrong_step
 from parse_engine.bench.drafts import LabelledDraft
+from parse_engine.bench.kept import SINGLE, kept_rows, single
 from parse_engine.bench.logistic import cross_validated
 from parse_engine.bench.roc import at_false_accept, auc_by_item, curve, reliability
 from parse_engine.bench.tasks import Task
 from parse_engine.bench.verdict_rows import Judged, known_in
 from parse_engine.calibration import Calibration
-from parse_engine.config import Acceptance, VerdictRule
-from parse_engine.verdicts import verdict_of
 
-# Verdicts that are one signal each, and the signal.
-SINGLE = {
-    "p_correct": "p_correct",
-    "accept_prob": "accept_logprob",
-    "joint_prob": "sum_logprob",
-    "min_prob": "min_logprob",
-    "mean_prob": "mean_logprob",
-    "min_ratio": "max_gap",
-}
 COMBINED = {
     "log-probabilities": ("mean_logprob", "sum_logprob", "min_logprob", "max_gap"),
     "p_correct and joint_prob": ("p_correct", "sum_logprob"),
@@ -40,6 +30,7 @@ def summarize(
     task: Task,
     drafts: Sequence[LabelledDraft],
     judged: Mapping[str, Sequence[Judged]],
+    read: Mapping[str, Sequence[Judged]],
     most: float,
     calibration: Calibration | None = None,
 ) -> dict[str, Any]:
@@ -53,6 +44,8 @@ def summarize(
         All drafts, those that were cut off too.
     judged : mapping of str to sequence of Judged
         By way to judge, layout and wording, the verdicts on the others.
+    read : mapping of str to sequence of Judged
+        By place where prefixes end, the same without a question.
     most : float
         The share of the wrong drafts at which true acceptance is read off.
     calibration : Calibration, optional
@@ -65,17 +58,19 @@ def summarize(
     """
     ours = [draft for draft in drafts if draft.task == task.name]
     whole = [draft for draft in ours if draft.complete]
-    cut = [draft for draft in ours if not draft.complete]
+    cut_off = [draft for draft in ours if not draft.complete]
     steps = {item.id for item in task.items if item.steps}
-    mine = {
-        way: [one for one in some if one.draft.task == task.name] for way, some in judged.items()
-    }
+    mine, cut = (
+        {way: [one for one in some if one.draft.task == task.name] for way, some in ways.items()}
+        for ways in (judged, read)
+    )
     return {
         "task": task.name,
         "items": len({draft.item for draft in ours}),
         "complete": {"drafts": len(whole), "right": sum(draft.right for draft in whole)},
-        "cut_off": {"drafts": len(cut), "right": sum(draft.right for draft in cut)},
+        "cut_off": {"drafts": len(cut_off), "right": sum(draft.right for draft in cut_off)},
         "ways": {way: _way(some, most, steps) for way, some in mine.items()},
+        "kept": kept_rows(mine, cut),
         "calibration": _try(calibration, mine) if calibration is not None else None,
     }
 
@@ -107,7 +102,7 @@ def _way(judged: Sequence[Judged], most: float, steps: set[str]) -> dict[str, An
         return {"too_few": {"right": right.count(True), "wrong": right.count(False)}}
     items = [one.draft.item for one in judged]
     whole = [one.at(-1) for one in judged]
-    scores = {
+    scores: dict[str, list[float]] = {
         name: [single(name, one) for one in whole]
         for name, signal in SINGLE.items()
         if known_in(judged, (signal,))
@@ -129,13 +124,6 @@ def _way(judged: Sequence[Judged], most: float, steps: set[str]) -> dict[str, An
         if name in SINGLE and checkable:
             found[name]["located"] = located(checkable, partial(single, name), best.threshold)
     return found
-
-
-def single(kind: str, signals: Mapping[str, float]) -> float:
-    """Return the verdict that is one signal."""
-    return verdict_of(
-        signals, Acceptance(cast(VerdictRule, kind), 0.0, "unbroken", "auto", True, None)
-    )
 
 
 def located(
