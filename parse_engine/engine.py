@@ -162,10 +162,10 @@ class Engine:
         CallTimeoutError
             If there is a timeout, and the answer takes longer.
         """
-        call = self._prepare(messages, options)
+        call = self.prepare(messages, options)
         if call.request.timeout is None:
-            return self._answer(call, lambda _: None)
-        return answer_of(iterate(partial(self._answer, call), copy_context(), call.request.timeout))
+            return self.answer(call, lambda _: None)
+        return answer_of(iterate(partial(self.answer, call), copy_context(), call.request.timeout))
 
     def stream(
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
@@ -174,8 +174,8 @@ class Engine:
 
         Closing the iterator stops the models within one token, or one pass of verification.
         """
-        call = self._prepare(messages, options)
-        return iterate(partial(self._answer, call), copy_context(), call.request.timeout)
+        call = self.prepare(messages, options)
+        return iterate(partial(self.answer, call), copy_context(), call.request.timeout)
 
     async def agenerate(
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
@@ -187,8 +187,8 @@ class Engine:
         self, messages: Sequence[Message], **options: Unpack[CallOptions]
     ) -> AsyncGenerator[Event, None]:
         """Answer a conversation and yield what happens, without blocking the event loop."""
-        call = self._prepare(messages, options)
-        return aiterate(partial(self._answer, call), copy_context(), call.request.timeout)
+        call = self.prepare(messages, options)
+        return aiterate(partial(self.answer, call), copy_context(), call.request.timeout)
 
     def verify(
         self, messages: Sequence[Message], answer: str, **options: Unpack[CallOptions]
@@ -202,8 +202,7 @@ class Engine:
         answer : str
             The text to judge; not empty.
         **options
-            As ``generate`` takes them; all prefixes are judged, by ``p_correct`` if no verdict is
-            set.
+            As ``generate`` takes them; all prefixes are judged, by ``p_correct`` if none is set.
         """
         if not isinstance(answer, str) or not answer:
             raise InvalidRequestError(f"answer is {answer!r}.", "Give the text to judge.")
@@ -213,7 +212,8 @@ class Engine:
         call = replace(call, config=call.config.by_asking())
         return judge_text(self.target, self.draft, self.ability, call, answer, self.same_tokenizer)
 
-    def _prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
+    def prepare(self, messages: Sequence[Message], options: CallOptions) -> Call:
+        """Check a call and render its prompt; raises what ``generate`` does before a model runs."""
         call = prepare(messages, options, self.config, self.target, self.draft)
         call = replace(call, config=fit_verdict(call.config, self.same_tokenizer))
         self._check_acceptance(call.config)
@@ -223,8 +223,8 @@ class Engine:
         if config.mode == "parse":
             check_acceptance(config, self.target, self.draft, self.ability, self.same_tokenizer)
 
-    def _answer(self, call: Call, emit: Emit) -> Generation:
-        """Draft, verify, accept, regenerate: the paper's algorithm."""
+    def answer(self, call: Call, emit: Emit) -> Generation:
+        """Draft, verify, accept, regenerate: the paper's algorithm; events go to ``emit``."""
         clock = Clock()
         alone = call.config.mode == "draft"
         source: Source = "draft" if alone else "regenerated"

@@ -41,10 +41,9 @@ def draft(job: Job) -> Answer:
 
 
 def _answer(job: Job, options: CallOptions) -> Answer:
-    for event in job.engine.stream(job.messages, **(job.options | options)):
-        job.listen(event)
-        last = event
-    assert isinstance(last, Generation)
+    # not as a stream, whose thread makes OpenMP's waits longer: every method runs on this one
+    call = job.engine.prepare(job.messages, job.options | options)
+    last = job.engine.answer(call, job.listen)
     stats = last.stats
     alone = stats.mode != "parse"
     tokens = len(last.token_ids)
