@@ -90,21 +90,32 @@ def check_calibration(
     made = read_calibration(config.calibration).binding
     here = bind(target, draft, able, config, asks_judge=config.acceptance.asks_judge)
     # name of what differs, then the two values that say so, then what the caller is shown
+    settings = (
+        'Set judge_layout="quote".' if made.layout == "quote" else "Leave judge_layout unset."
+    )
+    words = "Set labels, brief and question as they were for calibrate."
     facts = [
-        ("target", made.target_fingerprint, here.target_fingerprint, made.target, here.target),
-        ("backend", made.backend, here.backend, made.backend, here.backend),
-        ("dtype", made.dtype, here.dtype, made.dtype, here.dtype),
-        ("judge layout", made.layout, here.layout, made.layout, here.layout),
-        ("judge's wording", made.wording, here.wording, "another", "this one"),
+        ("backend", made.backend, here.backend, made.backend, here.backend, FORBIDDEN),
+        ("dtype", made.dtype, here.dtype, made.dtype, here.dtype, FORBIDDEN),
+        ("judge layout", made.layout, here.layout, made.layout, here.layout, settings),
+        ("judge's wording", made.wording, here.wording, "another", "this one", words),
+        (
+            *("target", made.target_fingerprint, here.target_fingerprint),
+            *(made.target, here.target, FORBIDDEN),
+        ),
     ]
     if draft is not None:
         prints = made.draft_fingerprint, here.draft_fingerprint
-        facts.insert(1, ("draft model", *prints, made.draft, here.draft))
-    for name, theirs, ours, shown_theirs, shown_ours in facts:
+        facts.append(("draft model", *prints, made.draft, here.draft, FORBIDDEN))
+    for name, theirs, ours, shown_theirs, shown_ours, hint in facts:
         if theirs != ours:
-            same = " (of this name, but not the same)" if shown_theirs == shown_ours else ""
+            same = (
+                " (of this name, but with other weights, dtype, tokenizer or chat template)"
+                if shown_theirs == shown_ours
+                else ""
+            )
             raise CalibrationError(
                 f"The calibration was made for another {name}: {shown_theirs}{same}, "
                 f"not {shown_ours}.",
-                FORBIDDEN,
+                hint,
             )

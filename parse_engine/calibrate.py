@@ -5,26 +5,23 @@ listed from the strictest to the laxest. On the second half, which no fit has se
 in this order: is the share of wrong drafts that would be accepted surely below the bound? The last
 one that passes before the first that fails is taken. Tested in a fixed order and up to the first
 failure, the threshold that comes out keeps the bound with the stated confidence, however many were
-tried (Learn then Test, arXiv 2110.01052). Drafts of one item are alike, so the test counts one
-wrong draft an item.
+tried (Learn then Test, arXiv 2110.01052). Drafts without temperature and sampled ones are tested
+apart, and both must pass. Drafts of one item are alike, so the test counts one an item.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import get_args
 
 from parse_engine.bench.binomial import at_most, trials_needed
+from parse_engine.bench.drafts import Drafting
 from parse_engine.bench.intervals import Estimate
-from parse_engine.bench.kept import tokens_kept
 from parse_engine.bench.logistic import cross_validated, fit
 from parse_engine.bench.roc import auc_by_item
 from parse_engine.bench.verdict_rows import Judged, known_in
-from parse_engine.calibration import Bound, Combination
-from parse_engine.config import AcceptRule, CutRule
+from parse_engine.calibration import Bound, Combination, Tested
 from parse_engine.errors import CalibrationError
 
 # From the simplest to the richest; those before p_correct need no question. What takes the draft
@@ -84,7 +81,9 @@ class Found:
     choices: tuple[Choice, ...]
 
 
-def calibrate(judged: Sequence[Judged], most: float, confidence: float, *, seed: int = 0) -> Found:
+def calibrate(
+    judged: Sequence[Judged], most: float, confidence: float, how: Drafting, given: int
+) -> Found:
     """Choose a verdict and a threshold that keeps a bound on false acceptance.
 
     Parameters
@@ -95,55 +94,93 @@ def calibrate(judged: Sequence[Judged], most: float, confidence: float, *, seed:
         At most this share of the wrong drafts may be accepted.
     confidence : float
         How sure that must be.
-    seed : int
-        Splits the items, and picks the draft of an item that counts.
+    how : Drafting
+        How they were written. Its seed splits the items, and picks the drafts that count.
+    given : int
+        How many items there are, those without a finished draft among them.
 
     Raises
     ------
     CalibrationError
         If the data cannot support the bound; the message says how many items would.
     """
-    choosing, bounding = split(judged, seed)
-    wrong = one_wrong_an_item(bounding, seed)
+    choosing, bounding = split(judged, how.seed)
+    wrong = wrong_drafts(bounding, how)
     needed = trials_needed(0, most, confidence)
-    if len(wrong) < needed:
-        items = len({(one.draft.task, one.draft.item) for one in judged})
-        wanted = f"about {-(-needed * items // len(wrong))}" if wrong else "more"
-        raise CalibrationError(
-            f"Of the half of the {items} items that is kept for the bound, {len(wrong)} have a "
-            f"wrong draft. To bound false acceptance by {most:g} with confidence {confidence:g} "
-            f"takes {needed}, with none of them accepted.",
-            f"Give {wanted} items, more drafts of each, or a laxer bound.",
-        )
+    for temperature, some in wrong.items():
+        if len(some) < needed:
+            raise CalibrationError(
+                f"Of the half of the {given} items that is kept for the bound, {len(some)} have a "
+                f"wrong draft {written(temperature)}. To bound false acceptance by {most:g} with "
+                f"confidence {confidence:g} takes {needed}, with none of them accepted.",
+                _ways_out(len(some), needed, judged, given, sampled=how.samples > 1),
+            )
     names, choices = choose(choosing)
     combination = fit(
         [one.at(-1) for one in choosing], [one.draft.right for one in choosing], names
     )
-    verdicts = [combination.verdict(one.at(-1)) for one in wrong]
-    passed: list[tuple[float, int]] = []
+    passed: list[tuple[float, tuple[Tested, ...]]] = []
     for threshold in thresholds(combination, choosing):
-        accepted = sum(verdict >= threshold for verdict in verdicts)
-        if at_most(accepted, len(wrong), most) > 1 - confidence:
+        tested = tuple(
+            Tested(
+                temperature=temperature,
+                wrong_items=len(some),
+                accepted=sum(combination.verdict(one.at(-1)) >= threshold for one in some),
+            )
+            for temperature, some in wrong.items()
+        )
+        worst = max(tested, key=lambda one: at_most(one.accepted, one.wrong_items, most))
+        if at_most(worst.accepted, worst.wrong_items, most) > 1 - confidence:
             break
-        passed.append((threshold, accepted))
+        passed.append((threshold, tested))
     if not passed:
         raise CalibrationError(
-            f"Even the strictest threshold would accept {accepted} of {len(wrong)} wrong drafts, "
-            f"too many to bound false acceptance by {most:g} with confidence {confidence:g}.",
-            f"With so many accepted it takes {trials_needed(accepted, most, confidence)} items "
-            "with a wrong draft in the half for the bound: give more, or a laxer bound.",
+            f"Even the strictest threshold would accept {worst.accepted} of {worst.wrong_items} "
+            f"wrong drafts {written(worst.temperature)}, too many to bound false acceptance by "
+            f"{most:g} with confidence {confidence:g}.",
+            _too_many(worst, most, confidence),
         )
-    threshold, accepted = passed[-1]
+    threshold, tested = passed[-1]
     right = [combination.verdict(one.at(-1)) for one in bounding if one.draft.right]
     return Found(
         combination=combination,
         threshold=threshold,
         bound=Bound(
-            false_accept=most, confidence=confidence, wrong_items=len(wrong), accepted=accepted
+            false_accept=most, confidence=confidence, tested=tested, max_new_tokens=how.limit
         ),
         true_accept=sum(one >= threshold for one in right) / max(1, len(right)),
         choices=choices,
     )
+
+
+def _ways_out(
+    wrong: int, needed: int, judged: Sequence[Judged], given: int, *, sampled: bool
+) -> str:
+    """Say what would give a bound enough wrong drafts."""
+    more = f"about {-(-needed * given // wrong)}" if wrong else "more"
+    hints = [f"Give {more} items, or a laxer bound."]
+    if sampled:
+        hints.append("With --samples 1 it is promised of drafts without temperature only.")
+    unfinished = given - len({(one.draft.task, one.draft.item) for one in judged})
+    if unfinished:
+        hints.append(f"{unfinished} items have no finished draft: raise --max-new-tokens.")
+    return " ".join(hints)
+
+
+def _too_many(worst: Tested, most: float, confidence: float) -> str:
+    """Say what would help where too many wrong drafts pass."""
+    if worst.accepted >= most * worst.wrong_items:
+        return "More items would not help: give a laxer bound, or a target that tells them apart."
+    needed = trials_needed(worst.accepted, most, confidence)
+    return (
+        f"With so many accepted it takes {needed} items with a wrong draft in the half for the "
+        "bound: calibrate on more. To try again on the same items would void the confidence."
+    )
+
+
+def written(temperature: float) -> str:
+    """Say how drafts were written."""
+    return f"at temperature {temperature:g}" if temperature else "without temperature"
 
 
 def split(judged: Sequence[Judged], seed: int) -> tuple[list[Judged], list[Judged]]:
@@ -157,14 +194,25 @@ def split(judged: Sequence[Judged], seed: int) -> tuple[list[Judged], list[Judge
     return halves
 
 
-def one_wrong_an_item(judged: Sequence[Judged], seed: int) -> list[Judged]:
-    """Draw one of the wrong drafts of each item that has any."""
-    wrong: dict[tuple[str, str], list[Judged]] = {}
+def wrong_drafts(judged: Sequence[Judged], how: Drafting) -> dict[float, list[Judged]]:
+    """Return the wrong drafts that a bound is tested on, by the temperature they were written at.
+
+    Drafts without temperature are the target's favourites, and more of them pass. At each
+    temperature one draft an item counts, drawn before it is known whether it is right: else items
+    that are mostly answered well would count too much.
+    """
+    by_item: dict[tuple[str, str], list[Judged]] = {}
     for one in judged:
-        if not one.draft.right:
-            wrong.setdefault((one.draft.task, one.draft.item), []).append(one)
-    chance = random.Random(seed)
-    return [chance.choice(some) for _, some in sorted(wrong.items())]
+        if one.draft.sample:
+            by_item.setdefault((one.draft.task, one.draft.item), []).append(one)
+    chance = random.Random(how.seed)
+    drawn = {0.0: [one for one in judged if not one.draft.sample]}
+    if how.samples > 1:
+        drawn[how.temperature] = [chance.choice(some) for _, some in sorted(by_item.items())]
+    return {
+        temperature: [one for one in some if not one.draft.right]
+        for temperature, some in drawn.items()
+    }
 
 
 def choose(judged: Sequence[Judged]) -> tuple[tuple[str, ...], tuple[Choice, ...]]:
@@ -199,34 +247,3 @@ def choose(judged: Sequence[Judged]) -> tuple[tuple[str, ...], tuple[Choice, ...
 def thresholds(combination: Combination, judged: Sequence[Judged]) -> list[float]:
     """List the thresholds to test, the strictest first: each lets one more of these drafts pass."""
     return sorted({combination.verdict(one.at(-1)) for one in judged}, reverse=True)
-
-
-def choose_cuts(
-    judged: Mapping[CutRule | int, Sequence[Judged]], combination: Combination, threshold: float
-) -> tuple[CutRule | int, AcceptRule]:
-    """Choose where prefixes end and which of them stays where the whole draft does not.
-
-    Taken is what keeps most tokens of the right drafts and fewest of the wrong ones, the difference
-    of the two mean shares. Where the error of a wrong draft is can be told for few tasks, so all
-    that is kept of it counts as wrong. Of equals the first is taken.
-
-    Parameters
-    ----------
-    judged : mapping of cut rule to sequence of Judged
-        The same drafts, cut in different ways.
-    combination : Combination
-        The verdict.
-    threshold : float
-        From which on it accepts.
-    """
-    rules: tuple[AcceptRule, ...] = get_args(AcceptRule)
-
-    def gain(way: tuple[CutRule | int, AcceptRule]) -> float:
-        shares: dict[bool, list[float]] = {True: [], False: []}
-        for one in judged[way[0]]:
-            kept = tokens_kept(one, combination.verdict, threshold, way[1])
-            shares[one.draft.right].append(kept / one.token_ends[-1])
-        kept_right, kept_wrong = (sum(some) / max(1, len(some)) for some in shares.values())
-        return kept_right - kept_wrong
-
-    return max(product(judged, rules), key=gain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from parse_engine.config import (
     AcceptRule,
     CutRule,
+    JudgeLayout,
     check_choice,
     check_cut_at,
     is_number,
@@ -21,7 +22,7 @@ from parse_engine.errors import CalibrationError
 
 Reference = Literal["checker", "target"]
 
-FORMAT = 1  # changes when older files would be misread
+FORMAT = 2  # changes when older files would be misread
 EDGE = 1e-6  # p_correct is kept so far from 0 and 1, where its log-odds are infinite
 
 
@@ -82,24 +83,43 @@ def logistic(x: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tested:
+    """Wrong drafts that a bound was tested on, one an item, all written in the same way.
+
+    Parameters
+    ----------
+    temperature : float
+        At which they were written.
+    wrong_items, accepted : int
+        How many there are, and how many of them are accepted whole.
+    """
+
+    temperature: float
+    wrong_items: int
+    accepted: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bound:
     """What a calibration promises of drafts like those that it was measured on.
 
     Parameters
     ----------
     false_accept : float
-        At most this share of the wrong drafts is accepted whole ...
+        At most this share of the wrong drafts is accepted whole, of those without temperature and
+        of those with it ...
     confidence : float
         ... which holds in at least this share of calibrations.
-    wrong_items, accepted : int
-        Items with a wrong draft that it was measured on, one draft each, and how many of these
-        drafts were accepted.
+    tested : tuple of Tested
+        For each way to write drafts, those without temperature first, what this rests on.
+    max_new_tokens : int
+        How long the drafts could be.
     """
 
     false_accept: float
     confidence: float
-    wrong_items: int
-    accepted: int
+    tested: tuple[Tested, ...]
+    max_new_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +145,7 @@ class Binding:
     draft_fingerprint: str
     backend: str
     dtype: str
-    layout: str | None
+    layout: JudgeLayout | None
     wording: str | None
 
 
@@ -219,6 +239,8 @@ def read_calibration(given: Calibration | Mapping[str, Any] | str | PathLike[str
         kwargs = {name: value for name, value in values.items() if name != "format"}
         for name, kind in (("combination", Combination), ("bound", Bound), ("binding", Binding)):
             kwargs[name] = kind(**kwargs[name])
+        tested = tuple(Tested(**one) for one in kwargs["bound"].tested)
+        kwargs["bound"] = replace(kwargs["bound"], tested=tested)
         return Calibration(**kwargs)
     except (KeyError, TypeError) as error:
         raise CalibrationError(

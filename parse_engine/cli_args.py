@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import cast, get_args
 
 from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, VerdictRule, VerifyOrder
@@ -168,3 +169,33 @@ def cut_rule(text: str) -> CutRule | int:
     raise argparse.ArgumentTypeError(
         f"{text!r} is none of {', '.join(get_args(CutRule))} or a number of tokens"
     )
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Read a list with commas."""
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r} names nothing")
+    return names
+
+
+def share(text: str) -> float:
+    """Read a number between 0 and 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number between 0 and 1")
+    return value
+
+
+def temperature(text: str) -> float:
+    """Read how freely the sampled drafts are written."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value

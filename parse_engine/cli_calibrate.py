@@ -6,7 +6,7 @@ is chosen with a threshold for it, so that at most the given share of wrong draf
 whole. What is written is taken by ParseConfig(calibration=...), ChatParse and the command line. The
 bound is about finished drafts to prompts like these, written as these are; it is no promise about
 other tasks. Where the data cannot support it, nothing is written. To try other seeds until
-something is written would void the confidence.
+something is written would void the confidence, and so would other bounds, samples or layouts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from parse_engine.bench.checks import CHECKERS
+from parse_engine.bench.binomial import upper_bound
+from parse_engine.bench.checks import CHECKERS, number_in
 from parse_engine.bench.common import open_engine, tasks_of
 from parse_engine.bench.drafts import LabelledDraft
 from parse_engine.bench.judge import (
@@ -27,14 +28,15 @@ from parse_engine.bench.judge import (
     draft_all,
     drafting,
     judge_all,
-    names_in,
 )
+from parse_engine.bench.kept import Cutting, choose_cuts
 from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import Task
 from parse_engine.bench.verdict_rows import Judged, read_judged
 from parse_engine.binding import bind
-from parse_engine.calibrate import Found, calibrate, choose_cuts, split
+from parse_engine.calibrate import Found, calibrate, split, written
 from parse_engine.calibration import Calibration, Reference
+from parse_engine.cli_args import names_in, share
 from parse_engine.config import CutRule, ParseConfig
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError
@@ -49,8 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_drafting(parser)
     group = parser.add_argument_group("what is promised")
-    group.add_argument("--max-false-accept", type=_share, default=0.15, metavar="P")
-    group.add_argument("--confidence", type=_share, default=0.95, metavar="P")
+    group.add_argument("--max-false-accept", type=share, default=0.15, metavar="P")
+    group.add_argument("--confidence", type=share, default=0.95, metavar="P")
     group.add_argument("--out", type=Path, required=True, metavar="FILE", help="the calibration")
     group.add_argument(
         "--rows",
@@ -80,16 +82,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number between 0 and 1")
-    return value
-
-
 def main(argv: Sequence[str]) -> int:
     """Draft, check, judge, choose, and write the calibration."""
     parser = build_parser()
@@ -97,36 +89,48 @@ def main(argv: Sequence[str]) -> int:
     tasks = tasks_of(args)
     wording = {name: getattr(args, name) for name in ("labels", "brief", "question")}
     config = ParseConfig(verdict="p_correct", judge_layout=args.judge_layout, **wording)
+    store = Store(args.rows or Path(f"{args.out}.rows"))
+    with store.locked():
+        print(calibrated(parser, args, tasks, config, store))
+    return 0
+
+
+def calibrated(
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    tasks: Sequence[Task],
+    config: ParseConfig,
+    store: Store,
+) -> str:
+    """Write the calibration and say what it is."""
     reference = who_says(tasks)
-    store = Store(args.rows or args.out.with_name(f"{args.out.name}.rows"))
     asked = {"reference": reference, "agree": args.agree, "judge": repr(config)}
     store.open({**describe_drafting(args, tasks), **asked})
     engine = open_engine(parser, args, config)
     if reference == "target":
         tasks = with_targets_answers(engine, tasks, store, args.max_new_tokens, args.agree)
     drafts = draft_all(engine, tasks, drafting(args), store)
-    first, *others = args.cuts
-    judged = judge_cut(engine, tasks, drafts, first, store)
-    found = calibrate(judged, args.max_false_accept, args.confidence, seed=args.seed)
-    by_cut = {first: split(judged, args.seed)[0]}
-    chosen = [one.draft for one in by_cut[first]]
-    for cut in others:
-        by_cut[cut] = judge_cut(engine, tasks, chosen, cut, store)
-    cut_at, rule = choose_cuts(by_cut, found.combination, found.threshold)
+    how, items = drafting(args), sum(len(task.items) for task in tasks)
+    judged = judge_cut(engine, tasks, drafts, args.cuts[0], store)
+    found = calibrate(judged, args.max_false_accept, args.confidence, how, items)
     asks = found.combination.p_correct != 0 or engine.layout == "quote"
+    if not asks:  # then as many prefixes are judged as there are
+        engine = Engine(engine.target, engine.draft, ParseConfig(verdict="joint_prob"))
+    chosen = [one.draft for one in split(judged, args.seed)[0]]
+    by_cut = {cut: judge_cut(engine, tasks, chosen, cut, store) for cut in args.cuts}
+    cutting = choose_cuts(by_cut, found.combination, found.threshold)
     made = Calibration(
         combination=found.combination,
         threshold=found.threshold,
-        accept_rule=rule,
-        cut_at=cut_at,
+        accept_rule=cutting.accept_rule,
+        cut_at=cutting.cut_at,
         bound=found.bound,
         binding=bind(engine.target, engine.draft, engine.ability, config, asks_judge=asks),
         task=", ".join(task.name for task in tasks),
         reference=reference,
     )
     made.save(args.out)
-    print(said(made, found, args.out))
-    return 0
+    return said(made, found, cutting, args.out)
 
 
 def who_says(tasks: Sequence[Task]) -> Reference:
@@ -159,7 +163,13 @@ def with_targets_answers(
                 row = {"task": task.name, "item": item.id, "method": "target"}
                 row |= {"answer": answer.text, "finish_reason": answer.finish_reason}
                 store.add(row)
-            if row["finish_reason"] == "stop":
+            if agree == "number" and number_in(row["answer"]) is None:
+                raise InvalidRequestError(
+                    f"The target's answer to item {item.id} has no number to compare: "
+                    f"{row['answer'][:60]!r}.",
+                    "Say how else drafts must agree with it: --agree exact, or contains.",
+                )
+            if row["finish_reason"] == "stop" and row["answer"].strip():
                 items.append(replace(item, check=CHECKERS[agree](row["answer"])))
         made.append(replace(task, items=tuple(items)))
     return made
@@ -173,17 +183,20 @@ def judge_cut(
     store: Store,
 ) -> list[Judged]:
     """Judge drafts with prefixes that end so."""
-    cutting = Engine(engine.target, engine.draft, replace(engine.config, cut_at=cut))
-    judge_all(cutting, tasks, drafts, f"cut {cut}", store)
+    config = replace(engine.config, cut_at=cut)
+    asks = config.acceptance.asks_judge
+    way = f"cut {cut}" if asks else f"read {cut}"
+    judge_all(Engine(engine.target, engine.draft, config), tasks, drafts, way, store)
     wanted = {draft.key for draft in drafts}
-    judged = read_judged(store.rows(), f"cut {cut}", engine.layout)
+    judged = read_judged(store.rows(), way, engine.layout if asks else None)
     return [one for one in judged if one.draft.key in wanted]
 
 
-def said(made: Calibration, found: Found, path: Path) -> str:
+def said(made: Calibration, found: Found, cutting: Cutting, path: Path) -> str:
     """Say what was chosen, why, and what it promises."""
     bound = made.bound
     weights = {name: value for name, value in asdict(made.combination).items() if value}
+    mixed = ", in these proportions" if ", " in made.task else ""
     right = "checked" if made.reference == "checker" else "compared with the target's own answers"
     return "\n".join(
         [
@@ -196,10 +209,20 @@ def said(made: Calibration, found: Found, path: Path) -> str:
             f"Chosen: {' + '.join(name for name in weights if name != 'bias')}, the simplest that "
             "is within a standard error of the best.",
             f"Threshold {made.threshold:.4f}, accept {made.accept_rule}, cut at {made.cut_at}.",
-            f"On the other half of the items, {right}, {bound.accepted} of {bound.wrong_items} "
-            f"wrong drafts and {found.true_accept:.0%} of the right ones are accepted whole.",
-            f"So on prompts like these at most {bound.false_accept:.0%} of the wrong drafts are "
-            f"accepted whole, with confidence {bound.confidence:.0%}. PARSE is not lossless.",
+            f"On the other half of the items, {right}, {found.true_accept:.0%} of the right drafts "
+            "are accepted whole, and of the wrong ones",
+            *(
+                f"  {one.accepted} of {one.wrong_items} {written(one.temperature)} (no more than "
+                f"{upper_bound(one.accepted, one.wrong_items, bound.confidence):.1%} of all such, "
+                "Clopper-Pearson)."
+                for one in bound.tested
+            ),
+            f"So on prompts like these{mixed}, written so, with at most {bound.max_new_tokens} "
+            f"tokens, at most {bound.false_accept:.0%} of the wrong drafts are accepted whole, "
+            f"with confidence {bound.confidence:.0%}.",
+            f"Of the tokens of right drafts {cutting.kept_right:.0%} stay, of those of wrong ones "
+            f"{cutting.kept_wrong:.0%}, the parts before the error among them. PARSE is not "
+            "lossless.",
             f"Written to {path}. Use it with ParseConfig(calibration=...), "
             "ChatParse(calibration=...) or --calibration.",
         ]

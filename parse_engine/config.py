@@ -186,7 +186,7 @@ optional
         if not self.signals and self.acceptance.kind != "p_correct":
             raise InvalidRequestError(
                 f"signals is False, but the verdict is {self.acceptance.kind}, which needs them.",
-                'Leave signals on, or choose verdict="p_correct".',
+                'Leave signals on, or choose verdict="p_correct" and no calibration.',
             )
 
     def _check_calibration(self) -> None:

@@ -56,7 +56,7 @@ def prefill(
     while start < len(ids):
         end = max(start, first) + PREFILL_CHUNK if signals else len(ids)
         end = min(end, len(ids), *waiting[:1])
-        wanted = max(1, end - max(start, first))
+        wanted = max(1, end - max(start, first)) if signals else 1
         logits = target.forward(ids[start:end], cache, keep=wanted)
         if signals and end > first:
             nexts = ids[end - wanted + 1 : end + 1]

@@ -6,7 +6,7 @@ from typing import Any
 
 from parse_engine import Calibration, Engine, ParseConfig
 from parse_engine.binding import bind
-from parse_engine.calibration import Bound, Combination
+from parse_engine.calibration import Bound, Combination, Tested
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
 
@@ -26,7 +26,12 @@ def calibrated(
         threshold=threshold,
         accept_rule="longest",
         cut_at=4,
-        bound=Bound(false_accept=0.15, confidence=0.95, wrong_items=40, accepted=1),
+        bound=Bound(
+            false_accept=0.15,
+            confidence=0.95,
+            tested=(Tested(temperature=0.0, wrong_items=40, accepted=1),),
+            max_new_tokens=320,
+        ),
         binding=bind(target, engine.draft, engine.ability, engine.config, asks_judge=asks),
         task="tiny",
         reference="checker",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parse_engine.bench import charts
+from parse_engine.bench import charts, report
 from parse_engine.bench.intervals import bootstrap_median, paired_difference
 from parse_engine.bench.summary import ALL, ideal_seconds, ratio_of, summarize
 from parse_engine.bench.svg import apart, ticks
@@ -141,6 +141,34 @@ def test_labels_are_moved_apart_and_stay_inside() -> None:
     assert apart([100, 99, 100], 13, 100) == [87, 74, 100]
     assert ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
     assert ticks(0, 7) == [0, 2, 4, 6]
+
+
+def test_few_items_have_a_range_and_no_interval() -> None:
+    few = bootstrap_median([1.0, 5.0, 2.0])
+    assert few is not None
+    assert (few.value, few.low, few.high) == (2.0, 1.0, 5.0)
+
+
+def test_what_is_said_of_a_task_with_categories_is_said_of_all_of_it() -> None:
+    details = {"stage_s": {"draft": 0.8}, "regenerated_tokens": 0}
+    rows = table(
+        *(row("target", n, category=c) for n, c in enumerate("aab")),
+        *(
+            row("parse", n, category=c, seconds=s, prefill_s=0.2, details=details)
+            for n, c, s in zip(range(3), "aab", (1.0, 1.0, 4.0), strict=True)
+        ),
+    )
+    manifest = {"tasks": [{"name": "t"}]}
+    found = summarize(rows, ["target", "parse"], ["t"])
+    (said,) = report.notes(manifest, rows, found)
+    assert said.startswith("parse: 1.00 (0.25 to 1.00) of the ideal speed")
+
+
+def test_figures_that_are_missing_are_not_numbers_in_a_table() -> None:
+    rows = {("t", "1", "draft"): {**row("draft", 1), "error": "E"}}
+    (line,) = report.cells(summarize(rows, ["draft"], ["t"]))
+    assert "nan" not in line
+    assert line[2] == "0 (+ 1 failed)"
 
 
 def test_charts_leave_out_what_was_not_measured() -> None:

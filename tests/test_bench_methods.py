@@ -23,22 +23,17 @@ from parse_engine.bench.methods import (
     speculative_thinking,
 )
 from parse_engine.bench.methods.job import Answer, Job
+from parse_engine.config import THRESHOLDS
 from parse_engine.text import TextBuilder, decode_all
+from tests.calibrations import calibrated
 from tests.conftest import forward_log
 from tests.scripted import scripted, with_tokenizer
 from tests.tiny_kinds import kind_model
-from tests.tiny_models import tiny_model, tiny_network
+from tests.tiny_models import other_family, tiny_model, tiny_network
 from tests.tiny_tokenizers import chat_tokenizer
 
 ASK = [{"role": "user", "content": "What is that?"}]
 LIMIT = 40
-
-
-def other_family() -> Model:
-    tokenizer = chat_tokenizer("chatml", words=("Yes", "No", " that", " is"))
-    network = tiny_network("qwen2", len(tokenizer), seed=1)
-    network.generation_config.eos_token_id = tokenizer.eos_token_id
-    return Model("tiny-other", network, tokenizer)
 
 
 DRAFTS = {"same": lambda: tiny_model(seed=1), "other family": other_family}
@@ -72,6 +67,19 @@ def test_exact_methods_write_what_the_target_alone_writes(name: str, seed: int, 
         assert answer.drafted is not None
         assert answer.accepted is not None
         assert 0 <= answer.accepted <= answer.drafted
+
+
+def test_a_vocabulary_that_is_padded_otherwise_is_the_same_for_assisted_decoding() -> None:
+    draft = tiny_model(seed=1)
+    size = len(draft.tokenizer)
+    network = tiny_network("qwen2", size + 64)
+    network.lm_head.weight.data[size:] = 0  # it never writes what stands for no token
+    network.generation_config.eos_token_id = draft.tokenizer.eos_token_id
+    engine = Engine(Model("padded", network, draft.tokenizer), draft)
+    assert engine.same_tokenizer
+    answer, _ = run(engine, "assisted")
+    assert answer.text == alone(engine)
+    assert draft.network.config.vocab_size == size
 
 
 def test_a_model_that_drafts_for_itself_has_everything_accepted() -> None:
@@ -279,18 +287,24 @@ def test_methods_are_read_from_a_list() -> None:
     more = parse_methods("all,parse:min_prob,draft")
     assert [entry.label for entry in more] == [*METHODS, "parse:min_prob"]
     assert [entry.label for entry in parse_methods("parse,target,parse")] == ["parse", "target"]
+    fine = parse_methods("parse", (0.9999999, 0.99999999))
+    assert [entry.level for entry in fine[1:]] == [0.9999999, 0.99999999]
+    assert parse_methods(",".join(entry.label for entry in fine)) == fine
 
 
 def test_methods_are_told_what_to_accept_by(tmp_path: Path) -> None:
-    file = tmp_path / "made.json"
-    file.write_text("{}", encoding="utf-8")
+    file = tmp_path / "a:b@c.json"
+    _, made = calibrated()
+    made.save(file)
     entries = parse_methods(f"parse:joint_prob,cascade:min_prob@0.2,parse:{file},parse@0.5")
     assert [(entry.label, entry.acceptance) for entry in entries[1:]] == [
-        ("parse:joint_prob", {"verdict": "joint_prob"}),
+        ("parse:joint_prob", {"verdict": "joint_prob", "threshold": THRESHOLDS["joint_prob"]}),
         ("cascade:min_prob@0.2", {"verdict": "min_prob", "threshold": 0.2}),
-        (f"parse:{file}", {"calibration": str(file)}),
+        (f"parse:{file}", {"calibration": made, "threshold": made.threshold}),
         ("parse@0.5", {"threshold": 0.5}),
     ]
+    (stricter,) = parse_methods(f"parse:{file}@0.75")[1:]
+    assert stricter.acceptance == {"calibration": made, "threshold": 0.75}
     for spec in ("parse:none.json", "target:min_prob", "spec_reason:min_prob", "parse:"):
         with pytest.raises(InvalidRequestError, match="has the verdict"):
             parse_methods(spec)

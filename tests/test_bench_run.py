@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from parse_engine import CalibrationError, Engine, InvalidRequestError, ParseConfig, bench
-from parse_engine.bench import measure, run
+from parse_engine import (
+    CalibrationError,
+    Engine,
+    InvalidRequestError,
+    ParseConfig,
+    UnsupportedModelError,
+    bench,
+)
+from parse_engine.bench import checks, measure, run
 from parse_engine.bench.methods import METHODS
 from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.bench.store import Store
+from parse_engine.bench.tasks import Item, Task
 from parse_engine.cli import main as cli
 from tests.calibrations import calibrated
 from tests.scripted import scripted
+from tests.tiny_kinds import kind_model
 from tests.tiny_models import tiny_model
 
 LINES = [{"prompt": f"Say {word}.", "answer": word} for word in ("this", "that", "so")]
@@ -130,7 +141,9 @@ def test_a_folder_holds_one_measurement(
     args = run.build_parser().parse_args(argv[1:])
     tasks = run.tasks_of(args)
     entries = run.parse_methods(args.methods)
-    Store(out).open(run.manifest(args, tasks, entries, ParseConfig()))
+    store = Store(out)
+    store.open(run.manifest(args, tasks, entries, ParseConfig()))
+    store.add({"task": "own", "item": "1", "method": "target", "error": "E"})
     monkeypatch.setattr(run, "open_engine", None)  # refused before a model is loaded
     with pytest.raises(InvalidRequestError, match="another measurement"):
         bench.main([*argv, *change])
@@ -150,6 +163,106 @@ def test_a_calibration_of_a_method_is_read_before_models_are_loaded(
     monkeypatch.setattr(run, "open_engine", None)
     with pytest.raises(CalibrationError):
         bench.main([*argv, "--methods", f"parse:{file}"])
+
+
+def test_a_run_that_was_refused_leaves_its_folder_free(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any) -> Engine:
+        raise InvalidRequestError("No such model.", "Give another.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "open_engine", missing)
+        with pytest.raises(InvalidRequestError, match="No such model"):
+            bench.main([*argv, "--target", "typo", "--draft", "b"])
+    assert bench.main(argv) == 0
+
+
+def test_what_cannot_go_together_is_refused_before_models_are_loaded(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, made = calibrated(threshold=0.4)
+    file = tmp_path / "made.json"
+    made.save(file)
+    monkeypatch.setattr(run, "open_engine", None)
+    for options in (
+        ["--methods", f"parse:{file}@0.3"],
+        ["--methods", "parse:min_prob", "--calibration", str(file)],
+        ["--methods", f"parse:{file}", "--verdict", "min_prob"],
+    ):
+        with pytest.raises(InvalidRequestError, match="calibration"):
+            bench.main([*argv, *options])
+
+
+def test_a_folder_is_written_by_one_run_at_a_time(argv: list[str]) -> None:
+    with (
+        Store(Path(argv[argv.index("--out") + 1])).locked(),
+        pytest.raises(InvalidRequestError, match="Another run"),
+    ):
+        bench.main(argv)
+
+
+def test_a_torn_line_is_no_obstacle_to_a_report(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(argv) == 0
+    shown = capsys.readouterr().out
+    folder = Path(argv[argv.index("--out") + 1])
+    with (folder / "results.jsonl").open("a", encoding="utf-8") as out:
+        out.write('{"task": "own", "it')
+    assert bench.main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_what_fails_beside_the_clock_costs_a_figure_and_not_the_answer(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any) -> float:
+        raise RuntimeError("no memory left")
+
+    monkeypatch.setattr(measure, "prefill_seconds", broken)
+    monkeypatch.setitem(checks.CHECKERS, "exact", lambda _: broken)
+    assert bench.main(argv) == 0
+    shown = capsys.readouterr().out
+    assert "| own | parse | 2 |" in shown
+    assert "6 not checked, RuntimeError: no memory left: own 2 by " in shown
+    assert "2 not timed against the ideal" in shown
+
+
+def test_recurrent_targets_are_measured_too(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        run, "open_engine", lambda *_: Engine(kind_model("mamba2"), tiny_model(seed=1))
+    )
+    assert bench.main(argv) == 0
+    assert "of the ideal speed" in capsys.readouterr().out
+    with pytest.raises(UnsupportedModelError, match="Leave out the method"):
+        bench.main([*argv, "--methods", "assisted", "--out", argv[argv.index("--out") + 1] + "2"])
+
+
+def test_fallbacks_are_said(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tiny_model(seed=1)
+    silent = replace(model, network=deepcopy(model.network))
+    silent.network.generation_config.eos_token_id = list(range(len(model.tokenizer)))
+    monkeypatch.setattr(run, "open_engine", lambda *_: Engine(tiny_model(), silent))
+    assert bench.main(argv) == 0
+    shown = capsys.readouterr().out
+    assert "2 answered by the target alone, the draft model wrote nothing" in shown
+
+
+def test_each_method_goes_first_in_each_task() -> None:
+    items = tuple(Item(str(n), ()) for n in range(6))
+    tasks = [Task("a", items), Task("b", items), Task("c", items[:2])]
+    entries = run.parse_methods("target,parse,draft")
+    order = list(run.turns(tasks, entries))
+    assert len(order) == 14 * 3
+    firsts = order[::3]
+    for task in tasks[:2]:
+        first = [entry.name for of, _, entry in firsts if of is task]
+        assert sorted(first) == sorted(["target", "parse", "draft"] * 2)
 
 
 def test_results_without_a_manifest_are_left_alone(tmp_path: Path) -> None:
@@ -198,6 +311,7 @@ def test_a_method_that_cannot_work_is_refused_at_once(
         (["--threshold", "2"], "no list of numbers"),
         (["--threshold", "high"], "no list of numbers"),
         (["--limit", "0"], "whole number"),
+        (["--skip", "-1"], "whole number"),
     ],
 )
 def test_wrong_options_are_usage_errors(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,17 @@ def test_publishers_forms_are_recognized(tmp_path: Path) -> None:
         ({"prompt": "2 + 2?", "answer": "4", "checker": "exact"}, " 4\n", "It is 4."),
         ({"prompt": "Capital of Norway?", "answer": "Oslo"}, "oslo", "It is Oslo."),
         ({"prompt": "?", "answer": "Oslo", "checker": "contains"}, "It is Oslo.", "Bergen"),
+        ({"prompt": "?", "answer": "Oslo", "test": None, "id": None}, "Oslo", "x = 1"),
+        (
+            {"prompt": "?", "answer": None, "test": "assert f() == 1"},
+            "First:\n```bash\npip install f\n```\nThen:\n```Python\ndef f():\n  return 1\n```",
+            "```\nf = 1\n```",
+        ),
+        (
+            {"prompt": "?", "test": "assert f() == 1"},
+            "1. Do this:\n   ```python3 title\r\n   def f():\n     return 1\n   ```",
+            "import sys; sys.exit(77)",
+        ),
         (
             {"prompt": "?", "test": "assert f() == 1"},
             "```\ndef f():\n  return 1\n```",
@@ -108,6 +120,15 @@ def test_own_files_need_no_checker(tmp_path: Path) -> None:
         ([{"prompt": "?", "checker": "number"}], "without an answer"),
         ([{"prompt": "?", "answer": "x", "checker": "regex"}], "regex"),
         ([{"prompt": "?", "id": 1}, {"prompt": "?", "id": "1"}], "twice"),
+        ([{"prompt": "?", "answer": ["x"]}], "a text or a number"),
+        ([{"prompt": "?", "answer": "x", "checker": "number"}], "compares numbers"),
+        ([{"prompt": "?", "answer": " ", "checker": "contains"}], "is empty"),
+        ([{"prompt": "?", "test": 1}], "must be a program"),
+        ([{"prompt": None}], "no known form"),
+        ([{"question": "?", "answer": "#### none"}], "no number"),
+        ([{**SPEC_BENCH, "turns": []}], "list of texts"),
+        ([{**SPEC_BENCH, "turns": "Write."}], "list of texts"),
+        ([{**HUMANEVAL, "prompt": 1}], "line 1"),
     ],
 )
 def test_wrong_files_are_refused(tmp_path: Path, lines: list[Any], said: str) -> None:
@@ -132,6 +153,35 @@ def test_wrong_names_are_refused(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text("{", encoding="utf-8")
     with pytest.raises(InvalidRequestError, match="no JSON"):
         load_task(str(tmp_path / "c.jsonl"))
+
+
+def test_files_as_they_are_published_or_exported(tmp_path: Path) -> None:
+    lines = "".join(json.dumps(one) + "\n" for one in (HUMANEVAL, {**HUMANEVAL, "task_id": "T/2"}))
+    (tmp_path / "HumanEval.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (tmp_path / "sub.jsonl").mkdir()
+    (task,) = load_tasks("humaneval", tmp_path)
+    assert [item.id for item in task.items] == ["T/1", "T/2"]
+    marked = tmp_path / "a=b.jsonl"
+    marked.write_text("\ufeff" + json.dumps({"prompt": "?"}), encoding="utf-8")
+    assert load_task(str(marked)).name == "a=b"
+    nameless = {name: one for name, one in HUMANEVAL.items() if name != "task_id"}
+    (item,) = load_task(str(write(tmp_path / "c.jsonl", nameless))).items
+    assert item.check is not None
+    assert not item.check("```python\ndef add(a, b):\n    return a\n```")
+    with pytest.raises(InvalidRequestError, match="in the form of humaneval"):
+        load_task(f"gsm8k={tmp_path / 'c.jsonl'}")
+
+
+def test_questions_and_what_they_are_checked_by_make_a_task_another(tmp_path: Path) -> None:
+    lines = [
+        {"prompt": "2 + 2?", "answer": 4},
+        {"prompt": "2 + 2?", "answer": 5},
+        {"prompt": "2 + 2?", "answer": 4, "checker": "exact"},
+        {"prompt": "2+2?", "answer": 4},
+    ]
+    digests = [load_task(str(write(tmp_path / "a.jsonl", line))).digest for line in lines]
+    assert len(set(digests)) == len(lines)
+    assert load_task(str(write(tmp_path / "b.jsonl", lines[0]))).digest == digests[0]
 
 
 def test_items_are_drawn_by_a_seed(tmp_path: Path) -> None:
@@ -203,10 +253,33 @@ def test_false_equations_are_found(text: str, false: str | None) -> None:
         "import socket\nsocket.socket()",
         "import os\nos._exit(0)",
         "import sys\nsys.exit()",
+        "raise SystemExit(77)",
     ],
 )
 def test_programs_do_no_harm_and_must_get_to_their_end(program: str) -> None:
     assert not code.runs(program)
+
+
+def test_what_an_answer_does_as_a_script_is_no_part_of_the_task() -> None:
+    task = code.CodeTask.from_json(HUMANEVAL)
+    answer = "def add(a, b):\n    return a + b\n\nif __name__ == '__main__':\n    print(input())\n"
+    assert task.passed_by(f"```python\n{answer}```")
+
+
+def test_a_python_that_cannot_run_programs_is_no_verdict_on_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code.check_runs()
+    code.check_runs.cache_clear()
+    monkeypatch.setattr("sys.executable", "false")
+    with pytest.raises(InvalidRequestError, match="cannot run"):
+        code.check_runs()
+
+
+def test_long_sums_and_deep_brackets_are_given_up() -> None:
+    assert first_wrong_step("10 + " * 200 + "10") is None
+    assert first_wrong_step("(" * 3000 + "1 + 1 = 3") is None
+    assert first_wrong_step("-" * 3000 + "1 + 1 = 3") is None
 
 
 def test_programs_may_read_and_import() -> None:

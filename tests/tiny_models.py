@@ -70,3 +70,11 @@ def tiny_model(
     network = tiny_network(kind, len(tokenizer), seed, attn_implementation=attention)
     network.generation_config.eos_token_id = tokenizer.eos_token_id
     return Model(f"tiny-{kind}-{seed}", network, tokenizer)
+
+
+def other_family() -> Model:
+    """Return a tiny model whose tokenizer splits text otherwise."""
+    tokenizer = chat_tokenizer("chatml", words=("Yes", "No", " that", " is"))
+    network = tiny_network("qwen2", len(tokenizer), seed=1)
+    network.generation_config.eos_token_id = tokenizer.eos_token_id
+    return Model("tiny-other", network, tokenizer)

@@ -6,11 +6,12 @@ from __future__ import annotations
 import re
 from decimal import Decimal, DivisionByZero, InvalidOperation
 
-_NUMBER = r"\$?(?:\d[\d,]*)?\.?\d+%?"
+# Possessive quantifiers: a long sum without a result is given up at once.
+_NUMBER = r"\$?+(?:\d++(?:,\d++)*+(?:\.\d++)?+|\.\d++)%?+"
 _SIGN = r"(?:[-+*/×÷−]|(?<=[\d%) ])x(?=[\d(. ]))"
 _TERM = rf"\(*{_NUMBER}\)*"
 _EQUATION = re.compile(
-    rf"(?<![\w.])(?P<left>[-+(]*{_TERM}(?:[ \t]*{_SIGN}[ \t]*{_TERM})+)"
+    rf"(?<![\w.])(?P<left>[-+(]*+{_TERM}(?:[ \t]*{_SIGN}[ \t]*{_TERM})+)"
     rf"[ \t]*=[ \t]*(?P<right>-?{_NUMBER})"
 )
 _PART_OF_MORE = re.compile(rf"[ \t]*(?:{_SIGN}[ \t]*[\d($.]|=)|\w")
@@ -46,7 +47,7 @@ def _value(expression: str) -> Decimal | None:
     tokens = re.findall(r"\d*\.?\d+|[-+*/()]", plain)
     try:
         value = _sum(tokens)
-    except (IndexError, InvalidOperation, DivisionByZero):
+    except (IndexError, InvalidOperation, DivisionByZero, RecursionError):
         return None
     return None if tokens else value
 

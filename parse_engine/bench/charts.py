@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from parse_engine.bench.intervals import Estimate
 from parse_engine.bench.methods import name_of
@@ -43,7 +43,8 @@ def speedups(task: str, found: Sequence[Figures], colour: dict[str, str]) -> str
     """Draw how fast each method is beside the target alone."""
     shown = [(one, one.speedup) for one in found if one.speedup is not None]
     top = max(1.2, *(speedup.high for _, speedup in shown)) if shown else 1.2
-    panel = Panel(task, x=(0, top), left=150, right=52, height=90 + ROW * len(shown))
+    left = _room(one.method for one, _ in shown)
+    panel = Panel(task, x=(0, top), left=left, right=52, height=90 + ROW * len(shown))
     panel.x_axis("speedup over the target alone, median and 95% interval", lambda v: f"{v:g}x")
     for index, (one, speedup) in enumerate(shown):
         y = panel.top + ROW * index + 4
@@ -64,7 +65,7 @@ def accuracy(task: str, found: Sequence[Figures], colour: dict[str, str]) -> str
     if not shown:
         return None
     top = max(1.2, *(speedup.value for _, speedup in shown))
-    panel = Panel(task, x=(0, top), right=130)
+    panel = Panel(task, x=(0, top), right=_room(one.method for one, _ in shown))
     panel.x_axis("speedup over the target alone", lambda v: f"{v:g}x")
     panel.y_axis(_percent)
     places = [panel.at(speedup.value, one.right / one.checked) for one, speedup in shown]
@@ -82,7 +83,7 @@ def by_position(
     task: str, drafts: Mapping[str, Sequence[Row]], colour: dict[str, str]
 ) -> str | None:
     """Draw the share of drafts that are accepted at least up to each part of their length."""
-    panel = Panel(task, x=(0, 100), right=110)
+    panel = Panel(task, x=(0, 100), right=_room(drafts))
     panel.x_axis("position in the draft, % of its tokens", lambda v: f"{v:g}")
     panel.y_axis(_percent)
     ends: list[tuple[str, float]] = []
@@ -110,7 +111,8 @@ def _survival(panel: Panel, kept: Sequence[float]) -> list[tuple[float, float]]:
 def stages(task: str, found: Sequence[Figures]) -> str:
     """Draw where the time goes."""
     top = max((sum(one.stages.values()) for one in found), default=1)
-    panel = Panel(task, x=(0, top), left=150, height=90 + ROW * len(found))
+    left = _room(one.method for one in found)
+    panel = Panel(task, x=(0, top), left=left, height=90 + ROW * len(found))
     panel.x_axis("seconds an item, mean", lambda v: f"{v:g}")
     for index, one in enumerate(found):
         y = panel.top + ROW * index + 4
@@ -130,6 +132,8 @@ def thresholds(task: str, found: Sequence[Figures]) -> list[str]:
     for one in found:
         if name_of(one.method) == "parse" and one.accepts is not None:
             verdict, threshold = one.accepts
+            if verdict == "calibrated":  # each file is a verdict of its own
+                verdict = one.method.partition("@")[0]
             by_verdict.setdefault(verdict, {})[threshold] = one
     return [
         _levels(f"{task}: {verdict}", sorted(levels.items()))
@@ -155,18 +159,24 @@ def _levels(title: str, levels: Sequence[tuple[float, Figures]]) -> str:
     }
     top = max(1.2, *(value for _, values in curves.values() for _, value in values))
     panel = Panel(title, x=(levels[0][0], levels[-1][0]), y=(0, top), right=90)
-    panel.x_axis("threshold", lambda v: f"{10**v if wide else v:.2g}")
+    panel.x_axis("threshold", lambda v: f"{10**v:.2g}" if wide else f"{v:g}")
     panel.y_axis(lambda v: f"{v:g}")
     ends: list[tuple[str, float]] = []
     for name, (shade, values) in curves.items():
         points = [panel.at(*one) for one in values]
         panel.line(points, shade, width=2)
         for (x, y), (level, value) in zip(points, values, strict=True):
-            panel.dot(x, y, shade, f"{name} {value:.2f} at {10**level if wide else level:.2g}")
+            shown = f"{10**level:.2g}" if wide else f"{level:g}"
+            panel.dot(x, y, shade, f"{name} {value:.2f} at {shown}")
         ends += [(name, points[-1][1])] if points else []
     for (name, _), y in zip(ends, apart([y for _, y in ends], 13, panel.bottom), strict=True):
         panel.text(panel.right + 8, y + 4, name, colour=curves[name][0])
     return panel.svg()
+
+
+def _room(labels: Iterable[str]) -> int:
+    """Return how many pixels the longest label takes."""
+    return max(110, 24 + round(6.2 * max(map(len, labels), default=0)))
 
 
 def _whisker(panel: Panel, estimate: Estimate, y: float) -> None:

@@ -40,7 +40,7 @@ def add_tasks(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--skip",
-        type=count,
+        type=whole,
         default=0,
         metavar="N",
         help="leave out the first items that --seed draws: those of a measurement with --limit N",
@@ -49,6 +49,13 @@ def add_tasks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-new-tokens", type=count, default=320, metavar="N", help="default: 320"
     )
+
+
+def whole(text: str) -> int:
+    """Read a number of items to leave out."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
 
 
 def tasks_of(args: argparse.Namespace) -> list[Task]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +15,7 @@ from parse_engine.backends.model import Model
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.call import Call, prepare
 from parse_engine.draft import write_draft
-from parse_engine.errors import ContextOverflowError
+from parse_engine.errors import ContextOverflowError, InvalidRequestError
 from parse_engine.options import CallOptions
 from parse_engine.request import Sampling
 from parse_engine.sampling import sampling_processors
@@ -138,35 +139,45 @@ def make_drafts(
     how : Drafting
         Samples, limit, batch.
     store : Store
-        Keeps the rows.
+        Keeps the rows. One that has drafts of other models is refused.
     check : callable
         Says whether the text of an answer to an item is right.
     """
     model = engine.draft
     assert model is not None
+    device = model.network.device.type
+    models = [engine.target.fingerprint, model.fingerprint, device]
     done = store.rows()
+    others = [row["models"] for row in done.values() if row.get("models", models) != models]
+    if others:
+        raise InvalidRequestError(
+            f"{str(store.folder)!r} holds drafts of other models of these names, or written on "
+            f"another device: {others[0]}, not {models}.",
+            "Choose another folder.",
+        )
     for task in tasks:
         for sample in range(how.samples):
             left = [i for i in task.items if (task.name, i.id, method(sample)) not in done]
             for start in range(0, len(left), how.batch):
                 items = left[start : start + how.batch]
-                calls = [_call(engine, item, how, sample, start) for item in items]
+                place = zlib.crc32(f"{task.name} {items[0].id}".encode())
+                calls = [_call(engine, item, how, sample, place) for item in items]
                 prompts = [model.render(call.request.messages).ids for call in calls]
                 sampling = calls[0].request.sampling
                 written = write_batch(model, prompts, how.limit, sampling)
                 for item, call, ids in zip(items, calls, written, strict=True):
                     draft = _labelled(engine, task, item, sample, call, ids, check)
-                    store.add(draft.row())
+                    store.add({**draft.row(), "models": models})
                     yield draft
 
 
-def _call(engine: Engine, item: Item, how: Drafting, sample: int, start: int) -> Call:
-    """Check and render a question as the engine does."""
+def _call(engine: Engine, item: Item, how: Drafting, sample: int, place: int) -> Call:
+    """Check and render a question as the engine does; each place has chances of its own."""
     options: CallOptions = {
         "mode": "target",
         "max_new_tokens": how.limit,
         "temperature": how.temperature if sample else 0.0,
-        "seed": how.seed + 100_003 * sample + start,
+        "seed": how.seed + 100_003 * sample + place,
     }
     return prepare(item.messages, options, engine.config, engine.target, engine.draft)
 

@@ -26,7 +26,7 @@ from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.bench.verdict_rows import judge_drafts, read_judged
 from parse_engine.calibration import Calibration, read_calibration
-from parse_engine.cli_args import count, cut_rule
+from parse_engine.cli_args import count, cut_rule, names_in, share, temperature
 from parse_engine.config import CutRule, ParseConfig
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError
@@ -67,16 +67,17 @@ def build_parser() -> argparse.ArgumentParser:
         type=cut_rules,
         default=(),
         metavar="LIST",
-        help="where prefixes may end beside auto, to compare: of line, sentence, numbers of tokens",
+        help="where prefixes may end beside auto, to compare: line, sentence, numbers of tokens",
     )
     parser.add_argument(
         "--calibration",
         metavar="FILE",
-        help="what calibrate wrote, to be tried on these drafts; its wording is the default one",
+        help="what calibrate wrote, in the default wording, to be tried on these drafts; --skip "
+        "those that it was made from",
     )
     parser.add_argument(
         "--max-false-accept",
-        type=float,
+        type=share,
         default=0.15,
         metavar="P",
         help="where true acceptance is read off (default: 0.15)",
@@ -88,6 +89,7 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is drafted, by whom and how."""
     add_tasks(parser)
     add_models(parser)
+    parser.add_argument("--dtype", metavar="NAME", help="such as bfloat16; default: its own")
     parser.add_argument(
         "--samples",
         type=count,
@@ -95,15 +97,12 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="drafts an item, the first without temperature (default: 2)",
     )
-    parser.add_argument("--temperature", type=float, default=0.8, metavar="T", help="default: 0.8")
+    parser.add_argument(
+        "--temperature", type=temperature, default=0.8, metavar="T", help="default: 0.8"
+    )
     parser.add_argument(
         "--batch", type=count, default=8, metavar="N", help="prompts drafted at once (default: 8)"
     )
-
-
-def names_in(text: str) -> tuple[str, ...]:
-    """Read a list with commas."""
-    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
 def cut_rules(text: str) -> tuple[CutRule | int, ...]:
@@ -128,6 +127,15 @@ def main(argv: Sequence[str]) -> int:
                 "Give each an answer or a test; bench run --help describes the forms of files.",
             )
     store = Store(args.out)
+    with store.locked():
+        print(judged(parser, args, tasks, store))
+    return 0
+
+
+def judged(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, tasks: Sequence[Task], store: Store
+) -> str:
+    """Draft, check and judge what is not done yet, and return the report."""
     store.open(describe_drafting(args, tasks))
     how = drafting(args)
     asked = {
@@ -137,20 +145,25 @@ def main(argv: Sequence[str]) -> int:
         for layout in args.layouts
         for wording in args.wordings
     }
-    read = {f"cut {cut}": ParseConfig(cut_at=cut) for cut in args.cuts}
+    # nothing is asked for these, and the other verdicts that can be read off come with this one
+    read = {
+        f"cut {cut}": ParseConfig(cut_at=cut, verdict="joint_prob")
+        for cut in dict.fromkeys(("auto", *args.cuts))
+    }
     calibration = read_calibration(args.calibration) if args.calibration else None
+    layout = calibration.binding.layout if calibration is not None else None
+    if layout is not None and f"{layout}/default" not in asked:
+        parser.error(f"--calibration takes {layout} among --layouts and default among --wordings")
     if calibration is not None or not finished(store, tasks, how, (*asked, *read)):
-        engine = open_engine(parser, args, ParseConfig(calibration=calibration))
+        engine = open_engine(
+            parser, args, ParseConfig(calibration=calibration, judge_layout=layout or "brief")
+        )
         drafts = draft_all(engine, tasks, how, store)
         for way, config in {**asked, **read}.items():
             judging = Engine(engine.target, engine.draft, config)
             judge_all(judging, tasks, drafts, way, store)
-    print(
-        report(
-            store, list(asked), list(read), tasks, how.samples, args.max_false_accept, calibration
-        )
-    )
-    return 0
+    ways = list(asked), list(read)
+    return report(store, *ways, tasks, how.samples, args.max_false_accept, calibration)
 
 
 def finished(store: Store, tasks: Sequence[Task], how: Drafting, ways: Iterable[str]) -> bool:
@@ -177,7 +190,8 @@ def describe_drafting(args: argparse.Namespace, tasks: Sequence[Task]) -> dict[s
     return {
         "target": args.target or "demo",
         "draft": args.draft or "demo",
-        "tasks": {task.name: [item.id for item in task.items] for task in tasks},
+        "dtype": args.dtype,
+        "tasks": {task.name: [len(task.items), task.digest] for task in tasks},
         "temperature": args.temperature,
         "seed": args.seed,
         "max_new_tokens": args.max_new_tokens,

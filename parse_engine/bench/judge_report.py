@@ -59,9 +59,10 @@ def markdown_report(summary: Mapping[str, Any]) -> str:
 
 def _row(name: str, one: Mapping[str, Any]) -> str:
     auc, at = one["auc"], one["at"]
+    threshold = "-" if at["threshold"] is None else f"{at['threshold']:.3g}"
     return (
         f"| {name} | {auc['value']:.2f} ({auc['low']:.2f} to {auc['high']:.2f}) "
-        f"| {at['true_accept']:.0%} | {at['threshold']:.3g} |"
+        f"| {at['true_accept']:.0%} | {threshold} |"
     )
 
 

@@ -45,11 +45,11 @@ def summarize(
     judged : mapping of str to sequence of Judged
         By way to judge, layout and wording, the verdicts on the others.
     read : mapping of str to sequence of Judged
-        By place where prefixes end, the same without a question.
+        By place where prefixes end, the same without a question; the first is worth a table.
     most : float
         The share of the wrong drafts at which true acceptance is read off.
     calibration : Calibration, optional
-        One to try on these drafts, where they were judged in its layout.
+        One to try on these drafts.
 
     Returns
     -------
@@ -69,19 +69,19 @@ def summarize(
         "items": len({draft.item for draft in ours}),
         "complete": {"drafts": len(whole), "right": sum(draft.right for draft in whole)},
         "cut_off": {"drafts": len(cut_off), "right": sum(draft.right for draft in cut_off)},
-        "ways": {way: _way(some, most, steps) for way, some in mine.items()},
+        "ways": {
+            **{way: _way(some, most, steps, asked=True) for way, some in mine.items()},
+            **{way: _way(cut[way], most, steps, asked=False) for way in list(cut)[:1]},
+        },
         "kept": kept_rows(mine, cut),
-        "calibration": _try(calibration, mine) if calibration is not None else None,
+        "calibration": _try(calibration, {**mine, **cut}) if calibration is not None else None,
     }
 
 
-def _try(
-    calibration: Calibration, judged: Mapping[str, Sequence[Judged]]
-) -> dict[str, float] | None:
+def _try(calibration: Calibration, judged: Mapping[str, Sequence[Judged]]) -> dict[str, float]:
     """Count what a calibration accepts of these drafts, beside what it promises."""
-    some = judged.get(f"{calibration.binding.layout or 'brief'}/default")
-    if some is None:
-        return None
+    layout = calibration.binding.layout
+    some = judged[f"{layout}/default" if layout else "cut auto"]
     passed = {True: 0, False: 0}
     for one in some:
         verdict = calibration.combination.verdict(one.at(-1))
@@ -96,7 +96,8 @@ def _try(
     }
 
 
-def _way(judged: Sequence[Judged], most: float, steps: set[str]) -> dict[str, Any]:
+def _way(judged: Sequence[Judged], most: float, steps: set[str], *, asked: bool) -> dict[str, Any]:
+    """Say what the verdicts of a way to judge are worth: those that ask, or those that do not."""
     right = [one.draft.right for one in judged]
     if min(right.count(True), right.count(False)) < FEWEST:
         return {"too_few": {"right": right.count(True), "wrong": right.count(False)}}
@@ -105,10 +106,10 @@ def _way(judged: Sequence[Judged], most: float, steps: set[str]) -> dict[str, An
     scores: dict[str, list[float]] = {
         name: [single(name, one) for one in whole]
         for name, signal in SINGLE.items()
-        if known_in(judged, (signal,))
+        if (name == "p_correct") == asked and known_in(judged, (signal,))
     }
     for name, parts in COMBINED.items():
-        if known_in(judged, parts):
+        if ("p_correct" in parts) == asked and known_in(judged, parts):
             scores[name] = cross_validated(whole, right, items, parts)
     checkable = [one for one in judged if one.draft.item in steps]
     found: dict[str, Any] = {}
@@ -121,7 +122,7 @@ def _way(judged: Sequence[Judged], most: float, steps: set[str]) -> dict[str, An
             "curve": [asdict(point) for point in _thin(points)],
             "reliability": [asdict(one) for one in reliability(values, right)],
         }
-        if name in SINGLE and checkable:
+        if name in SINGLE and checkable and best.threshold is not None:
             found[name]["located"] = located(checkable, partial(single, name), best.threshold)
     return found
 
@@ -141,9 +142,10 @@ def located(
     """
     counts = {"drafts": 0, "before": 0, "at": 0, "after": 0, "never": 0}
     for one in judged:
-        end = first_wrong_step(one.draft.text)
-        if one.draft.right or end is None:
+        end = None if one.draft.right else first_wrong_step(one.draft.text)
+        if end is None:
             continue
+        end += one.ends[-1] - len(one.draft.text)  # a thought comes before the text
         counts["drafts"] += 1
         error = next((n for n, at in enumerate(one.ends) if at >= end), len(one.ends) - 1)
         failed = (n for n in range(len(one.ends)) if verdict(one.at(n)) < threshold)

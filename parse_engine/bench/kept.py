@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast, get_args
+from itertools import product
+from typing import Any, get_args
 
 from parse_engine.accept import longest_valid_prefix
 from parse_engine.bench.verdict_rows import Judged, known_in
-from parse_engine.config import THRESHOLDS, Acceptance, AcceptRule, VerdictRule
+from parse_engine.calibration import Combination
+from parse_engine.config import THRESHOLDS, Acceptance, AcceptRule, CutRule, VerdictRule
 from parse_engine.verdicts import verdict_of
 
 # Verdicts that are one signal each, and the signal.
@@ -20,6 +23,8 @@ SINGLE: dict[VerdictRule, str] = {
     "mean_prob": "mean_logprob",
     "min_ratio": "max_gap",
 }
+
+RULES: tuple[AcceptRule, ...] = get_args(AcceptRule)
 
 
 def single(kind: VerdictRule, signals: Mapping[str, float]) -> float:
@@ -47,9 +52,10 @@ def kept_rows(
     Parameters
     ----------
     asked : mapping of str to sequence of Judged
-        By way to judge. What needs no question is the same in all, so only the first has it.
+        By way to judge, for what the judge says.
     read : mapping of str to sequence of Judged
-        By place where prefixes end, the same drafts judged without a question.
+        By place where prefixes end, the same drafts judged without a question, for what is read
+        off.
 
     Returns
     -------
@@ -58,15 +64,14 @@ def kept_rows(
         ``whole`` and the share of their ``tokens`` that is kept, None where there are none. A rule
         that keeps the same as the one before it is left out.
     """
-    first = next(iter(asked), None)
     rows: list[dict[str, Any]] = []
     for way, judged in (*asked.items(), *read.items()):
         for kind, signal in SINGLE.items():
-            about_way = (kind == "p_correct") == (way in asked) or way == first
+            about_way = (kind == "p_correct") == (way in asked)
             if not judged or not about_way or not known_in(judged, (signal,)):
                 continue
             before: dict[str, Any] | None = None
-            for rule in cast("tuple[AcceptRule, ...]", get_args(AcceptRule)):
+            for rule in RULES:
                 found = _shares(judged, kind, rule)
                 if found != before:
                     rows.append({"way": way, "verdict": kind, "rule": rule, **found})
@@ -86,3 +91,51 @@ def _shares(judged: Sequence[Judged], kind: VerdictRule, rule: AcceptRule) -> di
             {"whole": whole / len(some), "tokens": sum(kept) / sum(lengths)} if some else None
         )
     return found
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """Where prefixes end, which of them stays, and what that keeps.
+
+    Parameters
+    ----------
+    cut_at, accept_rule
+        As in ParseConfig.
+    kept_right, kept_wrong : float
+        Of the right and of the wrong drafts the mean share of tokens that stays.
+    """
+
+    cut_at: CutRule | int
+    accept_rule: AcceptRule
+    kept_right: float
+    kept_wrong: float
+
+
+def choose_cuts(
+    judged: Mapping[CutRule | int, Sequence[Judged]], combination: Combination, threshold: float
+) -> Cutting:
+    """Choose where prefixes end and which of them stays where the whole draft does not.
+
+    Taken is what keeps most tokens of the right drafts and fewest of the wrong ones, the difference
+    of the two mean shares. Where the error of a wrong draft is can be told for few tasks, so all
+    that is kept of it counts as wrong. Of equals the first is taken.
+
+    Parameters
+    ----------
+    judged : mapping of cut rule to sequence of Judged
+        The same drafts, cut in different ways.
+    combination : Combination
+        The verdict.
+    threshold : float
+        From which on it accepts.
+    """
+
+    def cutting(cut_at: CutRule | int, rule: AcceptRule) -> Cutting:
+        shares: dict[bool, list[float]] = {True: [], False: []}
+        for one in judged[cut_at]:
+            kept = tokens_kept(one, combination.verdict, threshold, rule)
+            shares[one.draft.right].append(kept / one.token_ends[-1])
+        return Cutting(cut_at, rule, *(sum(some) / max(1, len(some)) for some in shares.values()))
+
+    ways = (cutting(cut_at, rule) for cut_at, rule in product(judged, RULES))
+    return max(ways, key=lambda one: one.kept_right - one.kept_wrong)

@@ -83,6 +83,7 @@ def cross_validated(
     to the rest would think less of all answers, and the fold's right ones would look bad.
     """
     unique = list(dict.fromkeys(items))
+    folds = min(folds, len(unique))
     random.Random(seed).shuffle(unique)
     answers: dict[Hashable, list[bool]] = {}
     for item, one in zip(items, right, strict=True):

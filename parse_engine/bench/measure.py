@@ -13,7 +13,7 @@ from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.bench.store import Row
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.engine import Engine
-from parse_engine.errors import InvalidRequestError
+from parse_engine.errors import InvalidRequestError, ParseError, UnsupportedModelError
 from parse_engine.prefill import prefill
 from parse_engine.render import encode_plain
 
@@ -34,13 +34,22 @@ def warm_up(engine: Engine, item: Item, entries: Sequence[Entry]) -> None:
             "Give two models: --target and --draft.",
         )
     for entry in entries:
-        answer_with(engine, item, entry, WARM_UP_TOKENS)
+        try:
+            answer_with(engine, item, entry, WARM_UP_TOKENS)
+        except ParseError:
+            raise
+        except Exception as error:
+            raise UnsupportedModelError(
+                f"{entry.label} fails on item {item.id}: {type(error).__name__}: {error}.",
+                f"Leave out the method {entry.name}, or the item.",
+            ) from error
 
 
 def measure(engine: Engine, task: Task, item: Item, entry: Entry, limit: int) -> Row:
     """Return what a method wrote and what it took, ready for JSON.
 
-    An error is a row too, with its text: the other methods go on.
+    An error is a row too, with its text: the other methods go on. So does the measurement where
+    only the check or a figure fails.
     """
     about = {"task": task.name, "item": item.id, "category": item.category, "method": entry.label}
     try:
@@ -50,13 +59,24 @@ def measure(engine: Engine, task: Task, item: Item, entry: Entry, limit: int) ->
     read, write = (target.seconds_of(several=several) for several in (True, False))
     helped = sum(draft.seconds)
     several = sum(count > 1 for count in target.positions)
+    beside: dict[str, str] = {}
+    correct = prefill_s = None
+    # beside the clock: what fails here costs a figure, never the answer
+    try:
+        correct = item.check(answer.text) if item.check else None
+    except Exception as error:  # noqa: BLE001 - kept in the row, counted in the report
+        beside["check_error"] = f"{type(error).__name__}: {error}"
+    try:
+        prefill_s = prefill_seconds(engine, item, answer) if entry.name == "parse" else None
+    except Exception as error:  # noqa: BLE001
+        beside["prefill_error"] = f"{type(error).__name__}: {error}"
     return {
         **about,
         "seconds": seconds,
         "first_s": job.first_s,
         "tokens": answer.tokens,
         "finish_reason": answer.finish_reason,
-        "correct": item.check(answer.text) if item.check else None,
+        "correct": correct,
         "drafted": answer.drafted,
         "accepted": answer.accepted,
         "target_tokens": sum(target.positions),
@@ -67,9 +87,10 @@ def measure(engine: Engine, task: Task, item: Item, entry: Entry, limit: int) ->
             "write": write,
             "other": seconds - helped - read - write,
         },
-        "prefill_s": prefill_seconds(engine, item, answer) if entry.name == "parse" else None,
+        "prefill_s": prefill_s,
         "text": answer.text,
         "details": answer.details,
+        **beside,
     }
 
 
@@ -96,8 +117,10 @@ def prefill_seconds(engine: Engine, item: Item, answer: Answer) -> float | None:
     if not draft_ids:
         return None
     prompt = target.render(item.messages)
+    packed = engine.ability.plan.path == "packed"
+    cache = DynamicCache() if packed else DynamicCache(config=target.network.config)
     start = time.perf_counter()
-    prefill(target, DynamicCache(), prompt.ids, draft_ids, signals=False)
+    prefill(target, cache, prompt.ids, draft_ids, signals=False)
     if target.network.device.type == "cuda":
         import torch
 

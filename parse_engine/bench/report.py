@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from parse_engine.bench import charts
 from parse_engine.bench.intervals import Estimate
-from parse_engine.bench.methods import name_of
+from parse_engine.bench.methods import METHODS, name_of
 from parse_engine.bench.store import REPORT, Key, Row, Store
 from parse_engine.bench.summary import ALL, Figures, ratio_of, summarize
 from parse_engine.view import LOSSY
@@ -37,8 +38,10 @@ HOW = (
     "bootstrap interval; answers differ in length, and the time to write them is part of it. "
     "Difference: share of right answers minus the target's on the same items. Accepted: of the "
     "tokens that were proposed to the target. Target tokens: positions that went through the "
-    "target. Cut off: answers that the limit of tokens ended."
+    "target. Cut off: answers that the limit of tokens ended. Intervals are of 95%; of a median "
+    "over fewer than 6 items it is the range."
 )
+SHOWN = 8  # places that a trouble is reported for
 
 
 def main(argv: Sequence[str]) -> int:
@@ -56,9 +59,13 @@ def finish(store: Store) -> str:
     manifest, rows = store.manifest, store.rows()
     found = summarize(rows, manifest["methods"], [task["name"] for task in manifest["tasks"]])
     path = store.folder / REPORT
-    path.write_text(page(manifest, rows, found), encoding="utf-8")
-    table = [f"| {' | '.join(line)} |" for line in (COLUMNS, ["---"] * len(COLUMNS), *cells(found))]
-    said = [*setting(manifest), *notes(rows, found)]
+    # names of files may hold what is no text
+    path.write_text(page(manifest, rows, found), encoding="utf-8", errors="replace")
+    table = [
+        f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in line)} |"
+        for line in (COLUMNS, ["---"] * len(COLUMNS), *cells(found))
+    ]
+    said = [*setting(manifest, found), *notes(manifest, rows, found)]
     return "\n".join([*table, "", *said, "", f"Report: {path}"])
 
 
@@ -70,17 +77,22 @@ def cells(found: Iterable[Figures]) -> list[list[str]]:
             one.method,
             f"{one.items}" + (f" (+ {one.failed} failed)" if one.failed else ""),
             spread(one.speedup, "{:.2f}"),
-            f"{one.tokens_per_s:.1f}",
-            f"{one.seconds:.2f}",
-            f"{one.first_s:.2f}",
+            number(one.tokens_per_s, "{:.1f}"),
+            number(one.seconds, "{:.2f}"),
+            number(one.first_s, "{:.2f}"),
             f"{one.right} of {one.checked}" if one.checked else "-",
             spread(one.difference, "{:+.0f}", 100) if one.method != "target" else "-",
             "-" if one.accepted_fraction is None else f"{one.accepted_fraction:.0%}",
-            f"{one.target_tokens:.0f}",
+            number(one.target_tokens, "{:.0f}"),
             f"{one.cut_off}",
         ]
         for one in found
     ]
+
+
+def number(value: float, form: str) -> str:
+    """Write a figure that may be missing."""
+    return "-" if math.isnan(value) else form.format(value)
 
 
 def spread(estimate: Estimate | None, form: str, scale: float = 1) -> str:
@@ -93,43 +105,62 @@ def spread(estimate: Estimate | None, form: str, scale: float = 1) -> str:
     return f"{value} ({low} to {high})"
 
 
-def setting(manifest: dict[str, Any]) -> list[str]:
+def setting(manifest: dict[str, Any], found: Sequence[Figures]) -> list[str]:
     """Return what was measured, line by line."""
     config = manifest["config"]
+    accepts = {one.method: one.accepts for one in found if one.accepts is not None}
+    exact = [label for label in manifest["methods"] if METHODS[name_of(label)].exact]
     return [
         LOSSY,
+        f"Lossless, up to rounding: {', '.join(exact)}.",
         f"Target {manifest['target']}, draft {manifest['draft']}; greedy, at most "
-        f"{manifest['max_new_tokens']} tokens, {config['kind']} from {config['threshold']:g} on, "
-        f"{config['verify_order']}, {config['accept_rule']}, seed {manifest['seed']}.",
+        f"{manifest['max_new_tokens']} tokens, {config['verify_order']}, seed {manifest['seed']}.",
+        *(
+            f"{method} accepts by {verdict} from {threshold:g} on."
+            for method, (verdict, threshold) in accepts.items()
+        ),
         manifest["machine"],
     ]
 
 
-def notes(rows: dict[Key, Row], found: Sequence[Figures]) -> list[str]:
+def notes(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures]) -> list[str]:
     """Return what PARSE is held to, and what failed, line by line."""
     lines = []
-    last = found[-1].task if found else ALL
-    for one in found:
-        if one.task == last and one.of_ideal is not None:
+    tasks = [task["name"] for task in manifest["tasks"]]
+    of_all = [one for one in found if one.task == (ALL if len(tasks) > 1 else tasks[0])]
+    for one in of_all:
+        if one.of_ideal is not None:
             lines.append(
                 f"{one.method}: {spread(one.of_ideal, '{:.2f}')} of the ideal speed for what was "
                 "accepted (drafting, one prefill of prompt and draft, and the rewritten tokens at "
                 "the target's own speed)."
             )
-            of_task = [other for other in found if other.task == last]
-            lines += beside_sequential(rows, of_task, one.method)
-    failures: dict[str, list[str]] = {}
+            lines += beside_sequential(rows, of_all, one.method)
+    return lines + troubles(rows)
+
+
+def troubles(rows: dict[Key, Row]) -> list[str]:
+    """Say what failed, where the target answered alone after all, and what could not be checked."""
+    said: dict[str, list[str]] = {}
     for (task, item, method), row in rows.items():
-        if "error" in row:
-            failures.setdefault(f"{task} {item}: {row['error']}", []).append(method)
-    return lines + [f"Failed ({', '.join(by)}): {what}" for what, by in failures.items()]
+        reasons = {
+            "failed": row.get("error"),
+            "answered by the target alone": row.get("details", {}).get("fallback"),
+            "not checked": row.get("check_error"),
+            "not timed against the ideal": row.get("prefill_error"),
+        }
+        for what, why in reasons.items():
+            if why is not None:
+                said.setdefault(f"{what}, {why}", []).append(f"{task} {item} by {method}")
+    return [
+        f"{len(some)} {what}: {', '.join(some[:SHOWN])}{', ...' if len(some) > SHOWN else ''}."
+        for what, some in said.items()
+    ]
 
 
-def beside_sequential(
-    rows: dict[Key, Row], of_task: Sequence[Figures], method: str
-) -> Iterator[str]:
+def beside_sequential(rows: dict[Key, Row], found: Sequence[Figures], method: str) -> Iterator[str]:
     """Compare PARSE with asking about one prefix after the other."""
-    for other in of_task:
+    for other in found:
         times = ratio_of(rows, other.method, method)
         if name_of(other.method) == "sequential" and times is not None and other.accepts:
             verdict, threshold = other.accepts
@@ -146,8 +177,8 @@ def page(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
         for line in cells(found)
     )
-    first = "".join(f'<p class="faint">{escape(line)}</p>' for line in setting(manifest))
-    said = "".join(f"<p>{escape(line)}</p>" for line in notes(rows, found))
+    first = "".join(f'<p class="faint">{escape(line)}</p>' for line in setting(manifest, found))
+    said = "".join(f"<p>{escape(line)}</p>" for line in notes(manifest, rows, found))
     figures = "".join(
         f"<h2>{title}</h2><p>{text}</p><div class=panels>{''.join(panels)}</div>"
         for title, text, panels in sections(manifest, rows, found)

@@ -18,13 +18,13 @@ class Point:
 
     Parameters
     ----------
-    threshold : float
-        From which on an answer is accepted.
+    threshold : float or None
+        From which on an answer is accepted; None where none is.
     false_accept, true_accept : float
         Shares of the wrong and of the right answers that are accepted.
     """
 
-    threshold: float
+    threshold: float | None
     false_accept: float
     true_accept: float
 
@@ -87,7 +87,7 @@ def curve(scores: Sequence[float], right: Sequence[bool]) -> list[Point]:
 def at_false_accept(points: Sequence[Point], most: float) -> Point:
     """Return the laxest point that accepts at most this share of the wrong answers."""
     allowed = [point for point in points if point.false_accept <= most]
-    return allowed[-1] if allowed else Point(float("inf"), 0.0, 0.0)
+    return allowed[-1] if allowed else Point(None, 0.0, 0.0)
 
 
 def reliability(scores: Sequence[float], right: Sequence[bool], bins: int = 8) -> list[Bin]:

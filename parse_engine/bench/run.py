@@ -8,8 +8,6 @@ greedily. An interrupted run goes on where it was when the same command is given
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,6 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from parse_engine import __version__
 from parse_engine.bench import tasks as forms
 from parse_engine.bench.common import add_models, add_tasks, machine, open_engine, tasks_of
 from parse_engine.bench.measure import measure, warm_up
@@ -25,10 +24,11 @@ from parse_engine.bench.methods import METHODS, Entry, parse_methods
 from parse_engine.bench.report import finish
 from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import Item, Task
-from parse_engine.calibration import read_calibration
+from parse_engine.calibration import Calibration
 from parse_engine.cli_args import SETTINGS, add_settings
 from parse_engine.config import ParseConfig
 from parse_engine.errors import FallbackWarning
+from parse_engine.options import split_options
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -47,7 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="LIST",
         help="some of those below, or all; parse@0.9 sets a threshold, spec_reason@5 a score, "
         "parse:min_prob a verdict with its own threshold or parse:min_prob@0.2 with this, "
-        "parse:FILE a calibration (default: target,parse,draft)",
+        "parse:FILE a calibration (default: target,parse,draft); sequential asks the judge, as "
+        "parse:p_correct does",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="results and report")
     add_models(parser)
@@ -57,7 +58,8 @@ def build_parser() -> argparse.ArgumentParser:
         type=thresholds,
         default=(),
         metavar="P[,P...]",
-        help="verdict that a prefix must reach; with several, parse runs once with each",
+        help="verdict that a prefix must reach; with several, parse runs once with each, and what "
+        "else needs one takes the first",
     )
     return parser
 
@@ -81,7 +83,24 @@ def main(argv: Sequence[str]) -> int:
     tasks = tasks_of(args)
     given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
     config = ParseConfig(threshold=args.threshold[0] if args.threshold else None, **given)
+    for entry in entries:
+        split_options(config, entry.acceptance)  # refuses what cannot go together
     store = Store(args.out)
+    with store.locked():
+        answer_all(parser, args, store, tasks, entries, config)
+        print(finish(store))
+    return 0
+
+
+def answer_all(
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    store: Store,
+    tasks: Sequence[Task],
+    entries: Sequence[Entry],
+    config: ParseConfig,
+) -> None:
+    """Let every method answer what it has not answered yet."""
     done = store.open(manifest(args, tasks, entries, config))
     left = [
         (task, item, entry)
@@ -96,23 +115,23 @@ def main(argv: Sequence[str]) -> int:
             warnings.simplefilter("ignore", FallbackWarning)  # each row says it
             warm_up(engine, tasks[0].items[0], entries)
             try:
-                for task, item, entry in tqdm(left, disable=None, unit="answer"):
-                    store.add(measure(engine, task, item, entry, args.max_new_tokens))
+                for task, item, entry in (bar := tqdm(left, disable=None, unit="answer")):
+                    row = measure(engine, task, item, entry, args.max_new_tokens)
+                    store.add(row)
+                    if "error" in row:
+                        failed = f"{task.name} {item.id}, {entry.label}: {row['error']}"
+                        bar.write(failed, file=sys.stderr)
             except KeyboardInterrupt:
                 print("Give the same command again to go on from here.", file=sys.stderr)
                 raise
-    print(finish(store))
-    return 0
 
 
 def turns(tasks: Sequence[Task], entries: Sequence[Entry]) -> Iterator[tuple[Task, Item, Entry]]:
     """Yield who answers what, in order: the tasks item by item, the methods in rotation."""
-    number = 0
-    for items in zip_longest(*(task.items for task in tasks)):
-        for task, item in zip(tasks, items, strict=True):
+    for number, items in enumerate(zip_longest(*(task.items for task in tasks))):
+        for place, (task, item) in enumerate(zip(tasks, items, strict=True)):
             if item is not None:
-                first = number % len(entries)
-                number += 1
+                first = (number + place) % len(entries)
                 for entry in (*entries[first:], *entries[:first]):
                     yield task, item, entry
 
@@ -127,21 +146,16 @@ def manifest(
         "dtype": args.dtype,
         "methods": [entry.label for entry in entries],
         "calibrations": {
-            entry.label: read_calibration(file).as_dict()
+            entry.label: entry.verdict.as_dict()
             for entry in entries
-            if (file := entry.acceptance.get("calibration")) is not None
+            if isinstance(entry.verdict, Calibration)
         },
         "tasks": [
-            {"name": task.name, "items": len(task.items), "sha256": digest(task)} for task in tasks
+            {"name": task.name, "items": len(task.items), "sha256": task.digest} for task in tasks
         ],
         "max_new_tokens": args.max_new_tokens,
         "seed": args.seed,
         "config": {**asdict(config), **asdict(config.acceptance)},
         "machine": machine(),
+        "version": __version__,
     }
-
-
-def digest(task: Task) -> str:
-    """Tell questions apart."""
-    asked = json.dumps([[item.id, item.messages] for item in task.items])
-    return hashlib.sha256(asked.encode()).hexdigest()[:16]

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from parse_engine.errors import InvalidRequestError
 
 Row = dict[str, Any]
 Key = tuple[str, str, str]  # task, item, method
-MANIFEST, RESULTS, REPORT = "manifest.json", "results.jsonl", "report.html"
+MANIFEST, RESULTS, REPORT, LOCK = "manifest.json", "results.jsonl", "report.html", ".lock"
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -46,8 +49,9 @@ class Store:
             If the folder holds another measurement.
         """
         plain = json.loads(json.dumps(manifest))
-        path = self.folder / MANIFEST
-        if path.exists():
+        path, results = self.folder / MANIFEST, self.folder / RESULTS
+        begun = results.exists() and results.stat().st_size > 0
+        if path.exists() and begun:  # a manifest alone is of a run that was refused
             found = read_json(path)
             differ = [
                 name for name in sorted({*found, *plain}) if found.get(name) != plain.get(name)
@@ -63,7 +67,7 @@ class Store:
             self._drop_torn_line()
             return self.rows()
         self.folder.mkdir(parents=True, exist_ok=True)
-        if (self.folder / RESULTS).exists():
+        if begun:
             raise InvalidRequestError(
                 f"{str(self.folder)!r} has results and no {MANIFEST}.", "Choose another folder."
             )
@@ -71,6 +75,25 @@ class Store:
         partial.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
         partial.replace(path)
         return {}
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out of the folder meanwhile.
+
+        Raises
+        ------
+        InvalidRequestError
+            If one is there.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.folder / LOCK, timeout=0):
+                yield
+        except Timeout as error:
+            raise InvalidRequestError(
+                f"Another run writes to {str(self.folder)!r}.",
+                "Wait until it is done, or choose another folder.",
+            ) from error
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Write a row; it is on disk when this returns."""
@@ -80,10 +103,10 @@ class Store:
             os.fsync(out.fileno())
 
     def rows(self) -> dict[Key, Row]:
-        """Return the rows, the newest of each item and method."""
+        """Return the rows, the newest of each item and method; not one that was torn off."""
         path = self.folder / RESULTS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        rows = (json.loads(line) for line in lines)
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        rows = (json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines())
         return {key_of(row): row for row in rows}
 
     @property
@@ -108,10 +131,7 @@ class Store:
         path = self.folder / RESULTS
         if not path.exists():
             return
-        whole = path.read_bytes()
-        kept = whole[: whole.rfind(b"\n") + 1]
-        if len(kept) < len(whole):
-            path.write_bytes(kept)
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def read_json(path: Path) -> dict[str, Any]:

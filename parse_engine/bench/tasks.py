@@ -10,10 +10,14 @@ A file has one JSON object a line, in one of these forms, told by the keys of it
   optionally how to check an answer: ``answer``, compared by the ``checker`` ``number`` (the default
   where it is one), ``exact`` (the default for other texts) or ``contains``; or ``test``, a Python
   program that is run behind the code of the answer and must get to its end.
+
+A file may be packed with gzip. What is null counts as not given.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import random
 from dataclasses import dataclass, replace
@@ -22,7 +26,7 @@ from typing import Any
 
 from parse_engine.bench import checks
 from parse_engine.bench.checks import Check
-from parse_engine.bench.code import CodeTask
+from parse_engine.bench.code import CodeTask, check_runs
 from parse_engine.errors import InvalidRequestError
 from parse_engine.request import check_messages
 from parse_engine.types import Message
@@ -52,6 +56,8 @@ class Item:
         A part of the task; empty where it has none.
     steps : bool
         Whether the steps of an answer can be checked one by one, by ``first_wrong_step``.
+    source : str
+        What tells its line from others: question, answer, test and checker.
     """
 
     id: str
@@ -59,6 +65,7 @@ class Item:
     check: Check | None = None
     category: str = ""
     steps: bool = False
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,12 @@ class Task:
 
     name: str
     items: tuple[Item, ...]
+
+    @property
+    def digest(self) -> str:
+        """What tells it from tasks with other questions or other answers to check by."""
+        listed = json.dumps([[item.id, item.source] for item in self.items])
+        return hashlib.sha256(listed.encode()).hexdigest()[:16]
 
     def sample(self, limit: int | None, seed: int, skip: int = 0) -> Task:
         """Return so many items, drawn by a seed, in the order of the file; all if None.
@@ -109,7 +122,8 @@ def load_tasks(spec: str, data: Path | None = None) -> tuple[Task, ...]:
     names = [task.name for task in tasks]
     if not names or len(set(names)) < len(names):
         raise InvalidRequestError(
-            f"tasks is {spec!r}.", "Name at least one, and give each its own name: NAME=PATH."
+            f"tasks is {spec!r}.",
+            "Name at least one, with commas between them, and give each its own name: NAME=PATH.",
         )
     return tasks
 
@@ -117,11 +131,15 @@ def load_tasks(spec: str, data: Path | None = None) -> tuple[Task, ...]:
 def load_task(spec: str, data: Path | None = None) -> Task:
     """Read one task: a path, ``NAME=PATH``, or a publisher's form whose file lies in ``data``."""
     name, equals, given = spec.partition("=")
-    if not equals:
-        name, given = "", spec
+    if not equals or Path(spec).is_file():
+        name, equals, given = "", "", spec
     path = _find(spec, data) if given in FORMS and not equals else Path(given)
     lines = read_lines(path)
     form = form_of(lines[0][1])
+    if name in FORMS and form != name:
+        raise InvalidRequestError(
+            f"{path} is named {name}, and is in the form of {form}.", "Choose another name."
+        )
     items = tuple(_item(form, path, number, line) for number, line in lines)
     ids = [item.id for item in items]
     if len(set(ids)) < len(ids):
@@ -132,7 +150,7 @@ def load_task(spec: str, data: Path | None = None) -> Task:
 
 def form_of(line: dict[str, Any]) -> str | None:
     """Tell the form of a file from a line of it; None for what is none."""
-    if {"prompt", "test", "entry_point", "task_id"} <= line.keys():
+    if {"prompt", "test", "entry_point"} <= line.keys():
         return "humaneval"
     if {"question", "answer"} <= line.keys() and "####" in str(line["answer"]):
         return "gsm8k"
@@ -144,8 +162,8 @@ def form_of(line: dict[str, Any]) -> str | None:
 def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
     """Return the objects of a JSONL file with the numbers of their lines."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = _unpacked(path).decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
         raise InvalidRequestError(
             f"The task file {str(path)!r} cannot be read: {error}.",
             f"Give the path of a JSONL file, or one of {', '.join(FORMS)} with --data FOLDER.",
@@ -160,7 +178,8 @@ def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
             raise InvalidRequestError(f"{path}, line {number}: no JSON: {error}.", HINT) from error
         if not isinstance(value, dict):
             raise InvalidRequestError(f"{path}, line {number}: no JSON object.", HINT)
-        found.append((number, value))
+        given = {name: one for name, one in value.items() if one is not None}
+        found.append((number, given))
     if not found:
         raise InvalidRequestError(f"The task file {str(path)!r} has no items.", HINT)
     return found
@@ -173,7 +192,8 @@ def _find(name: str, data: Path | None) -> Path:
             f"Task {name!r} needs its file, and none is fetched.",
             f"Give {name}=PATH to the publisher's file, or the folder that it lies in: --data DIR.",
         )
-    found = [path for path in sorted(data.glob("*.jsonl")) if _first_form(path) == name]
+    paths = sorted(path for path in data.glob("*.jsonl*") if path.suffix in (".jsonl", ".gz"))
+    found = [path for path in paths if _first_form(path) == name]
     if len(found) != 1:
         listed = ", ".join(path.name for path in found) or "none"
         raise InvalidRequestError(
@@ -184,12 +204,14 @@ def _find(name: str, data: Path | None) -> Path:
 
 
 def _first_form(path: Path) -> str | None:
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        try:
-            first = json.loads(next(lines, "null"))
-        except ValueError:
-            return None
-    return form_of(first) if isinstance(first, dict) else None
+    try:
+        return form_of(read_lines(path)[0][1])
+    except InvalidRequestError:
+        return None
+
+
+def _unpacked(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 def _item(form: str | None, path: Path, number: int, line: dict[str, Any]) -> Item:
@@ -200,8 +222,9 @@ def _item(form: str | None, path: Path, number: int, line: dict[str, Any]) -> It
                 f"keys {sorted(line)} are in no known form, or not in the first line's"
             )
         item = readers[form](line, str(number))
-        return replace(item, messages=check_messages(item.messages))
-    except (KeyError, TypeError, ValueError) as error:
+        source = json.dumps(line, sort_keys=True)
+        return replace(item, messages=check_messages(item.messages), source=source)
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
         raise InvalidRequestError(f"{path}, line {number}: {error}.", HINT) from error
 
 
@@ -210,18 +233,24 @@ def _ask(text: str) -> tuple[Message, ...]:
 
 
 def _maths(line: dict[str, Any], number: str) -> Item:
+    if checks.number_in(line["answer"].rpartition("####")[2]) is None:
+        raise ValueError("no number behind ####")
     check = checks.number(line["answer"])
     return Item(number, _ask(f"{line['question']}\n\n{ASK_MATHS}"), check, steps=True)
 
 
-def _code(line: dict[str, Any], number: str) -> Item:  # noqa: ARG001 - one signature for all forms
-    task = CodeTask.from_json(line)
+def _code(line: dict[str, Any], number: str) -> Item:
+    task = CodeTask.from_json({"task_id": number, **line})
+    check_runs()
     return Item(task.name, tuple(task.messages), task.passed_by)
 
 
 def _turns(line: dict[str, Any], number: str) -> Item:
+    turns = line["turns"]
+    if not isinstance(turns, list) or not turns or not isinstance(turns[0], str):
+        raise ValueError(f"turns is {turns!r}, and must be a list of texts")
     name, category = str(line.get("question_id", number)), str(line.get("category", ""))
-    return Item(name, _ask(line["turns"][0]), category=category)
+    return Item(name, _ask(turns[0]), category=category)
 
 
 def _own(line: dict[str, Any], number: str) -> Item:
@@ -231,14 +260,23 @@ def _own(line: dict[str, Any], number: str) -> Item:
 
 def _own_check(line: dict[str, Any]) -> Check | None:
     if "test" in line:
-        return checks.passes(str(line["test"]))
+        if not isinstance(line["test"], str):
+            raise ValueError(f"test is {line['test']!r}, and must be a program")
+        check_runs()
+        return checks.passes(line["test"])
     if "answer" not in line:
         if "checker" in line:
             raise ValueError("a checker without an answer to compare with")
         return None
+    if not isinstance(line["answer"], str | int | float):
+        raise ValueError(f"answer is {line['answer']!r}, and must be a text or a number")
     answer = str(line["answer"])
     usual = "number" if checks.is_number(answer) else "exact"
     checker = line.get("checker", usual)
     if checker not in checks.CHECKERS:
         raise ValueError(f"checker is {checker!r}, and must be one of {', '.join(checks.CHECKERS)}")
+    if checker == "contains" and not answer.strip():
+        raise ValueError("answer is empty, and stands in every text")
+    if checker == "number" and checks.number_in(answer) is None:
+        raise ValueError(f"answer is {answer!r}, and the checker compares numbers")
     return checks.CHECKERS[checker](answer)

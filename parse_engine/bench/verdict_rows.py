@@ -10,6 +10,8 @@ from parse_engine.bench.drafts import LabelledDraft
 from parse_engine.bench.tasks import Task
 from parse_engine.call import judge_draft, prepare
 from parse_engine.draft import make_draft, read_back
+from parse_engine.errors import ContextOverflowError
+from parse_engine.verdicts import check_finite
 
 if TYPE_CHECKING:
     from parse_engine.bench.store import Store
@@ -67,7 +69,12 @@ def judge_drafts(
     way : str
         Names the way to judge in the rows.
     store : Store
-        Keeps the rows.
+        Keeps the rows. What does not fit into the target's context gets one with the error.
+
+    Raises
+    ------
+    VerificationError
+        If a verdict is not a number.
     """
     items = {(task.name, item.id): item for task in tasks for item in task.items}
     done = store.rows()
@@ -84,8 +91,14 @@ def judge_drafts(
         given = make_draft(engine.target, draft.ids, len(draft.ids), complete=True)
         if engine.same_tokenizer and engine.draft is not None:
             given = read_back(given, engine.draft, call.request)
-        checked = judge_draft(engine.target, engine.ability, call, given)
+        try:
+            checked = judge_draft(engine.target, engine.ability, call, given)
+        except ContextOverflowError as error:  # as in a call, where it is a fallback
+            store.add({**row, "error": str(error)})
+            yield
+            continue
         verdicts = checked.verdicts
+        check_finite(engine.target, verdicts)
         signals = {name: getattr(verdicts, name) for name in SIGNALS}
         found = {name: values for name, values in signals.items() if values is not None}
         places = {"token_ends": verdicts.token_ends, "ends": verdicts.ends}
@@ -101,7 +114,7 @@ def read_judged(
     judged = []
     for draft in drafts:
         row = rows.get((draft.task, draft.item, f"{way} {draft.sample}"))
-        if row is not None and layout in (None, row["layout"]):
+        if row is not None and "error" not in row and layout in (None, row["layout"]):
             signals = {name: tuple(values) for name, values in row["signals"].items()}
             judged.append(Judged(draft, tuple(row["token_ends"]), tuple(row["ends"]), signals))
     return judged

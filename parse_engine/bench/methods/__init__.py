@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from parse_engine.bench.methods import (
     assisted,
@@ -15,7 +15,8 @@ from parse_engine.bench.methods import (
     speculative_thinking,
 )
 from parse_engine.bench.methods.job import Method
-from parse_engine.config import VerdictRule
+from parse_engine.calibration import Calibration, read_calibration
+from parse_engine.config import THRESHOLDS, VerdictRule
 from parse_engine.errors import InvalidRequestError
 from parse_engine.options import CallOptions
 
@@ -43,7 +44,9 @@ METHODS: dict[str, Method] = {
         verdicts=True,
     ),
     "sequential": Method(
-        sequential.answer, "PARSE without the packed pass: one prefix at a time", "threshold"
+        sequential.answer,
+        "PARSE without the packed pass: one prefix at a time, by p_correct",
+        "threshold",
     ),
     "spec_reason": Method(
         spec_reason.answer, "SpecReason: each step is scored 0 to 9", "score", highest=10
@@ -67,14 +70,14 @@ class Entry:
         A key of ``METHODS``.
     level : float, optional
         That number.
-    verdict : str, optional
-        What it accepts by: one of ``VerdictRule``, or the path of a calibration.
+    verdict : VerdictRule or Calibration, optional
+        What it accepts by.
     """
 
     label: str
     name: str
     level: float | None = None
-    verdict: str | None = None
+    verdict: VerdictRule | Calibration | None = None
 
     @property
     def method(self) -> Method:
@@ -83,14 +86,14 @@ class Entry:
 
     @property
     def acceptance(self) -> CallOptions:
-        """What it asks of a call: only what was given."""
+        """What it asks of a call: what was given, and the threshold that goes with a verdict."""
         options: CallOptions = {}
+        if isinstance(self.verdict, Calibration):
+            options |= {"calibration": self.verdict, "threshold": self.verdict.threshold}
+        elif self.verdict is not None:
+            options |= {"verdict": self.verdict, "threshold": THRESHOLDS[self.verdict]}
         if self.method.level == "threshold" and self.level is not None:
             options["threshold"] = self.level
-        if self.verdict in get_args(VerdictRule):
-            options["verdict"] = self.verdict  # type: ignore[typeddict-item]
-        elif self.verdict is not None:
-            options["calibration"] = self.verdict
         return options
 
 
@@ -121,7 +124,7 @@ def parse_methods(spec: str, thresholds: tuple[float, ...] = ()) -> tuple[Entry,
         words = [
             one
             for word in words
-            for one in ([f"parse@{value:g}" for value in thresholds] if word == "parse" else [word])
+            for one in ([f"parse@{value!r}" for value in thresholds] if word == "parse" else [word])
         ]
     entries = tuple(dict.fromkeys(_entry(word) for word in words))
     if all(entry.name != "target" for entry in entries):
@@ -130,24 +133,40 @@ def parse_methods(spec: str, thresholds: tuple[float, ...] = ()) -> tuple[Entry,
 
 
 def _entry(word: str) -> Entry:
-    head, at, number = word.partition("@")
-    name, colon, verdict = head.partition(":")
+    name = name_of(word)
     if name not in METHODS:
         raise InvalidRequestError(
-            f"There is no method {name!r}.", f"The methods are: {', '.join(METHODS)}."
+            f"There is no method {name!r}.",
+            f"The methods are, with commas between them: {', '.join(METHODS)}.",
         )
+    head, at, number = word, "", ""
+    # the name of a file may have an @ too
+    if "@" in word and not Path(word.partition(":")[2]).is_file():
+        head, at, number = word.rpartition("@")
     method = METHODS[name]
     level = _level(word, method, name, number) if at else None
-    if colon:
-        rules = get_args(VerdictRule)
-        if not method.verdicts or (verdict not in rules and not Path(verdict).is_file()):
-            takes = f"{', '.join(rules)}, or the file of a calibration"
-            raise InvalidRequestError(
-                f"{word!r} has the verdict {verdict!r}.",
-                f"What {name} takes there: {takes if method.verdicts else 'none'}.",
-            )
-    label = head if level is None else f"{head}@{level:g}"
-    return Entry(label, name, level, verdict if colon else None)
+    label = head if level is None else f"{head}@{_shown(level)}"
+    return Entry(label, name, level, _verdict(word, method, name, head))
+
+
+def _verdict(word: str, method: Method, name: str, head: str) -> VerdictRule | Calibration | None:
+    _, colon, given = head.partition(":")
+    if not colon:
+        return None
+    rules = get_args(VerdictRule)
+    if method.verdicts and given in rules:
+        return cast(VerdictRule, given)
+    if method.verdicts and Path(given).is_file():
+        return read_calibration(given)
+    takes = f"{', '.join(rules)}, or the file of a calibration" if method.verdicts else "none"
+    raise InvalidRequestError(
+        f"{word!r} has the verdict {given!r}.", f"What {name} takes there: {takes}."
+    )
+
+
+def _shown(level: float) -> str:
+    """Write a number as short as it can be read back."""
+    return f"{level:g}" if float(f"{level:g}") == level else repr(level)
 
 
 def _level(word: str, method: Method, name: str, number: str) -> float:

@@ -10,11 +10,17 @@ up to rounding. Each call starts on empty caches: from a warm one both are wrong
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    PreTrainedModel,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.writing import Writer
@@ -30,10 +36,24 @@ def assisted(job: Job) -> Answer:
     target, draft = job.engine.target, job.engine.draft
     assert draft is not None
     how: dict[str, Any] = {"assistant_model": draft.network}
-    sizes = [model.network.config.get_text_config().vocab_size for model in (target, draft)]
-    if sizes[0] != sizes[1]:
+    size = target.network.config.get_text_config().vocab_size
+    own = draft.network.config.get_text_config().vocab_size
+    if own > size or (own < size and not job.engine.same_tokenizer):
         how |= {"tokenizer": target.tokenizer, "assistant_tokenizer": draft.tokenizer}
-    return _generate(job, how, {})
+        return _generate(job, how, {})
+    with sized(draft.network, size):
+        return _generate(job, how, {})
+
+
+@contextmanager
+def sized(network: PreTrainedModel, size: int) -> Iterator[None]:
+    """Let a vocabulary that is padded to a larger size pass for the same: its ids are."""
+    config = network.config.get_text_config()
+    own, config.vocab_size = config.vocab_size, size
+    try:
+        yield
+    finally:
+        config.vocab_size = own
 
 
 def prompt_lookup(job: Job) -> Answer:

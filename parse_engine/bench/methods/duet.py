@@ -89,6 +89,7 @@ class Duet:
         self.ended = False
         self.drafted = self.accepted = 0
         self._same = job.engine.same_tokenizer
+        self._first_text = job.first_text
         self._start = len(call.prompt.ids)
 
     @property
@@ -96,8 +97,11 @@ class Duet:
         """Tokens that the answer may still have; none once it has ended."""
         return 0 if self.ended else self.limit - (len(self.target.ids) - self._start)
 
-    def write(self, voice: Voice, limit: int, until: Callable[[str], bool]) -> Turn:
-        """Let a model go on until its own text of this turn fulfils a condition, or ends."""
+    def write(self, voice: Voice, limit: int, until: Callable[[str], bool], *, stays: bool) -> Turn:
+        """Let a model go on until its own text of this turn fulfils a condition, or ends.
+
+        ``stays`` says that the turn is kept, whatever it will be, so that it can be shown at once.
+        """
         builder = TextBuilder(voice.model.tokenizer)
         eos_ids = voice.model.eos_ids
 
@@ -105,6 +109,8 @@ class Duet:
             if token in eos_ids:
                 return True
             builder.push(token)
+            if stays and builder.text:
+                self._first_text()
             return until(builder.text)
 
         written, _ = regenerate(
@@ -142,7 +148,8 @@ class Duet:
             self.writer.add(token)
         if voice is self.draft:
             self.accepted += len(turn.ids)
-        self.ended = turn.ended
+        # a turn that is nothing in the target's tokens would be written for ever
+        self.ended = turn.ended or len(self.target.ids) == before
 
     def _for(self, other: Voice, turn: Turn) -> tuple[int, ...]:
         """Return a turn in the other model's tokens; no more of the target's than there is room."""

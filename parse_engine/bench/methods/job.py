@@ -48,7 +48,12 @@ class Job:
 
     def listen(self, event: Event | None) -> None:
         """Note when the first text of the answer is out."""
-        if isinstance(event, TextDelta) and self.first_s is None:
+        if isinstance(event, TextDelta):
+            self.first_text()
+
+    def first_text(self) -> None:
+        """Note that text is written which is sure to stay."""
+        if self.first_s is None:
             self.first_s = time.perf_counter() - self._start
 
     @property

@@ -46,7 +46,9 @@ def answer(job: Job) -> Answer:
             )
             shown, head, suffix = None, quote.head_ids, quote.suffix_ids
         ends = [len(head) + cut.tokens for cut in cuts]
-        reading = read_draft(target, able.plan, shown, head, draft.ids, suffix, ends, signals=False)
+        reading = read_draft(
+            *(target, able.plan, shown, head, draft.ids, suffix, ends), signals=config.signals
+        )
 
         def passes(cut: Cut) -> bool:
             nonlocal asked

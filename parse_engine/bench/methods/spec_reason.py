@@ -33,13 +33,13 @@ def answer(job: Job) -> Answer:
     question, digits = scoring(duet.target.model)
     scores: list[int] = []
     while duet.room > 0:
-        step = duet.write(duet.draft, duet.room, ends_step)
+        step = duet.write(duet.draft, duet.room, ends_step, stays=False)
         logits = duet.judge(step, question)
         scores.append(int(logits[list(digits)].argmax()))
         if scores[-1] >= threshold:
             duet.keep(duet.draft, step)
         else:
-            duet.keep(duet.target, duet.write(duet.target, duet.room, ends_step))
+            duet.keep(duet.target, duet.write(duet.target, duet.room, ends_step, stays=True))
     return Answer.of(
         duet.writer,
         ended=duet.ended,

@@ -33,7 +33,7 @@ def answer(job: Job) -> Answer:
     after_break, takeovers = False, 0
     while duet.room > 0:
         limit = LOOK_AHEAD if after_break else duet.room
-        turn = duet.write(duet.draft, limit, ends_step)
+        turn = duet.write(duet.draft, limit, ends_step, stays=not after_break)
         if after_break and CUE.search(turn.text):
             take_over(duet)
             takeovers += 1
@@ -52,7 +52,8 @@ def answer(job: Job) -> Answer:
 
 def take_over(duet: Duet) -> None:
     """Let the target write on for a bounded number of tokens."""
-    turn = duet.write(duet.target, TAKEOVER, lambda _: False)
+    turn = duet.write(duet.target, TAKEOVER, lambda _: False, stays=True)
     duet.keep(duet.target, turn)
     if VERIFY.search(turn.text) and duet.room > 0:
-        duet.keep(duet.target, duet.write(duet.target, VERIFICATION, lambda _: False))
+        more = duet.write(duet.target, VERIFICATION, lambda _: False, stays=True)
+        duet.keep(duet.target, more)
