@@ -20,6 +20,7 @@ import parse_engine
 from parse_engine import Engine, ParseConfig, ParseError, cli_calibrate
 from parse_engine.bench import judge, run
 from parse_engine.cli_args import build_parser
+from tests.calibrations import calibrated
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
 
@@ -180,7 +181,9 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
     return found
 
 
-def test_commands_of_the_readme_exist() -> None:
+def test_commands_of_the_readme_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    calibrated()[1].save("calibration.json")  # as another command writes it
     commands = list(readme_commands())
     assert commands
     for command in commands:
