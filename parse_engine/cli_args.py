@@ -181,21 +181,19 @@ def names_in(text: str) -> tuple[str, ...]:
 
 def share(text: str) -> float:
     """Read a number between 0 and 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number between 0 and 1")
-    return value
+    return _number_below(text, 1, "between 0 and 1")
 
 
 def temperature(text: str) -> float:
     """Read how freely the sampled drafts are written."""
+    return _number_below(text, math.inf, "above 0")
+
+
+def _number_below(text: str, top: float, where: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    if not 0 < value < top:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number {where}")
     return value
