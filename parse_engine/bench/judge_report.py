@@ -50,7 +50,8 @@ def markdown_report(summary: Mapping[str, Any]) -> str:
         if tried := task.get("calibration"):
             lines += [
                 f"The calibration accepts {tried['wrong_accepted']} of {tried['wrong']} wrong "
-                f"drafts (it promises at most {tried['false_accept_bound']:.0%}) and "
+                f"drafts (it promises at most {tried['false_accept_bound']:.0%}, of its tasks "
+                "together) and "
                 f"{tried['right_accepted']} of {tried['right']} right ones.",
                 "",
             ]
