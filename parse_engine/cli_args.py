@@ -179,6 +179,11 @@ def names_in(text: str) -> tuple[str, ...]:
     return names
 
 
+def cut_rules(text: str) -> tuple[CutRule | int, ...]:
+    """Read a list of places where prefixes end."""
+    return tuple(cut_rule(word) for word in names_in(text))
+
+
 def share(text: str) -> float:
     """Read a number between 0 and 1."""
     return _number_below(text, 1, "between 0 and 1")

@@ -23,7 +23,6 @@ from parse_engine.bench.common import open_engine, tasks_of
 from parse_engine.bench.drafts import LabelledDraft
 from parse_engine.bench.judge import (
     add_drafting,
-    cut_rules,
     describe_drafting,
     draft_all,
     drafting,
@@ -36,7 +35,7 @@ from parse_engine.bench.verdict_rows import Judged, read_judged
 from parse_engine.binding import bind
 from parse_engine.calibrate import Found, calibrate, split, written
 from parse_engine.calibration import Calibration, Reference
-from parse_engine.cli_args import names_in, share
+from parse_engine.cli_args import cut_rules, names_in, share
 from parse_engine.config import CutRule, ParseConfig
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from transformers import DynamicCache
 
+from parse_engine.backends.kinds import Plan
 from parse_engine.backends.model import Model
 
 if TYPE_CHECKING:
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
 
 PREFILL_CHUNK = 512  # rows of logits at a time: 512 x 152k x 2 bytes are 156 MB
 SIGNAL_CHUNK = 64  # rows of logits in float32 at a time
+
+
+def empty_cache(target: Model, plan: Plan) -> DynamicCache:
+    """Return what a target reads into: a plain cache, or one of its own kind, not to be cropped."""
+    return DynamicCache() if plan.path == "packed" else DynamicCache(config=target.network.config)
 
 
 def prefill(

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from transformers import DynamicCache
-
 from parse_engine.backends.kinds import Path, Plan
 from parse_engine.backends.model import Model
 from parse_engine.config import JudgeLayout, ParseConfig
 from parse_engine.errors import ContextOverflowError, VerificationError
 from parse_engine.judge import Judge, make_quote
-from parse_engine.prefill import prefill
+from parse_engine.prefill import empty_cache, prefill
 from parse_engine.reading import Brief, read_draft
 from parse_engine.types import Cut, Draft, Message, Verdicts
 from parse_engine.verdicts import label_shares, make_verdicts
@@ -183,7 +181,7 @@ def _read(
     _check_length(target, able.plan, len(prompt_ids) + len(draft.ids))
     packed = able.plan.path == "packed"
     # a cache of the model's own kind may not be croppable, so it serves for reading only
-    cache = DynamicCache() if packed else DynamicCache(config=target.network.config)
+    cache = empty_cache(target, able.plan)
     signals = prefill(target, cache, prompt_ids, draft.ids, signals=True)
     return Checked(
         verdicts=make_verdicts(

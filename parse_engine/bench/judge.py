@@ -26,8 +26,8 @@ from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.bench.verdict_rows import judge_drafts, read_judged
 from parse_engine.calibration import Calibration, read_calibration
-from parse_engine.cli_args import count, cut_rule, names_in, share, temperature
-from parse_engine.config import CutRule, ParseConfig
+from parse_engine.cli_args import count, cut_rules, names_in, share, temperature
+from parse_engine.config import ParseConfig
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError
 
@@ -103,11 +103,6 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=count, default=8, metavar="N", help="prompts drafted at once (default: 8)"
     )
-
-
-def cut_rules(text: str) -> tuple[CutRule | int, ...]:
-    """Read a list of places where prefixes end."""
-    return tuple(cut_rule(word) for word in names_in(text))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from transformers import DynamicCache
-
 from parse_engine.bench.meter import Meter, measuring
 from parse_engine.bench.methods import Entry
 from parse_engine.bench.methods.job import Answer, Job
@@ -14,7 +12,7 @@ from parse_engine.bench.store import Row
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError, ParseError, UnsupportedModelError
-from parse_engine.prefill import prefill
+from parse_engine.prefill import empty_cache, prefill
 from parse_engine.render import encode_plain
 
 WARM_UP_TOKENS = 8
@@ -117,8 +115,7 @@ def prefill_seconds(engine: Engine, item: Item, answer: Answer) -> float | None:
     if not draft_ids:
         return None
     prompt = target.render(item.messages)
-    packed = engine.ability.plan.path == "packed"
-    cache = DynamicCache() if packed else DynamicCache(config=target.network.config)
+    cache = empty_cache(target, engine.ability.plan)
     start = time.perf_counter()
     prefill(target, cache, prompt.ids, draft_ids, signals=False)
     if target.network.device.type == "cuda":

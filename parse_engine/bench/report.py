@@ -161,8 +161,10 @@ def troubles(rows: dict[Key, Row]) -> list[str]:
 def beside_sequential(rows: dict[Key, Row], found: Sequence[Figures], method: str) -> Iterator[str]:
     """Compare PARSE with asking about one prefix after the other."""
     for other in found:
+        if name_of(other.method) != "sequential" or other.accepts is None:
+            continue
         times = ratio_of(rows, other.method, method)
-        if name_of(other.method) == "sequential" and times is not None and other.accepts:
+        if times is not None:
             verdict, threshold = other.accepts
             yield (
                 f"{method} beside {other.method}, which accepts by {verdict} from {threshold:g} "
