@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from parse_engine import bench
-from parse_engine.cli_args import DEFAULT_QUESTION, SETTINGS, build_parser
+from parse_engine.cli_args import DEFAULT_QUESTION, SETTINGS, build_parser, loading_of
 from parse_engine.cli_output import (
     Terminal,
     as_json,
@@ -205,7 +205,7 @@ def _verify(args: argparse.Namespace, open_engine: OpenEngine) -> None:
 def _models(args: argparse.Namespace, _: OpenEngine) -> None:
     if not args.model and not args.demo:
         args.parser.error("no models given. Name some, or use --demo.")
-    from parse_engine.backends.loading import ModelSource, load
+    from parse_engine.backends.loading import load, sources
     from parse_engine.demo import ensure_demo_pair
     from parse_engine.describe import describe
 
@@ -215,10 +215,7 @@ def _models(args: argparse.Namespace, _: OpenEngine) -> None:
         names += [str(pair.target), str(pair.draft)]
     found = []
     for name in names:
-        source = ModelSource(
-            model=name, dtype=args.dtype or "auto", local_files_only=args.local_files_only
-        )
-        found.append(describe(load(source)))
+        found.append(describe(load(sources(name, None, loading_of(args))[0])))
         if not args.json:
             Terminal(highlight=False).print(description_table(found[-1]))
     if args.json:
@@ -251,15 +248,15 @@ def _open_engine(args: argparse.Namespace, config: ParseConfig) -> Engine:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if args.demo:
         return Engine.demo(config=config)
-    loading = {"dtype": args.dtype} if args.dtype else {}
-    return Engine.from_pretrained(
-        args.target, args.draft, config=config, local_files_only=args.local_files_only, **loading
-    )
+    return Engine.from_pretrained(args.target, args.draft, config=config, **loading_of(args))
 
 
 def _check_models(args: argparse.Namespace) -> None:
-    if args.demo and (args.target or args.draft or args.dtype):
-        args.parser.error("--demo brings its own pair: leave out --target, --draft and --dtype.")
+    if args.demo and (args.target or args.draft or args.dtype or args.chat_template_kwargs):
+        args.parser.error(
+            "--demo brings its own pair: leave out --target, --draft, --dtype and "
+            "--chat-template-kwargs."
+        )
     if not args.demo and not args.target:
         args.parser.error(
             "no models given. Use --demo, which fetches a small pair once (Qwen2.5-Coder 0.5B and "

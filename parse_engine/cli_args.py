@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
-from typing import cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, VerdictRule, VerifyOrder
+
+if TYPE_CHECKING:
+    from parse_engine.backends.source import LoadOptions
 
 PROGRAM = "python -m parse_engine"
 SETTINGS = (
@@ -66,10 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     models = _command(commands, "models", "say what models can do as targets, and why not more")
     models.add_argument("model", nargs="*", metavar="MODEL", help="model id, folder or .gguf file")
     models.add_argument("--demo", action="store_true", help="the demo pair, fetched when missing")
-    models.add_argument("--dtype", metavar="NAME", help="such as bfloat16; default: its own")
-    models.add_argument(
-        "--local-files-only", action="store_true", help="download nothing, fail instead"
-    )
+    add_loading(models)
     models.add_argument("--json", action="store_true", help="print one JSON object")
 
     commands.add_parser("bench", help="measure speed, accuracy and cost; see bench --help")
@@ -105,10 +106,33 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--demo", action="store_true", help="the demo pair, fetched when missing")
     group.add_argument("--target", metavar="MODEL", help="model id or folder of the large model")
     group.add_argument("--draft", metavar="MODEL", help="model id or folder of the small model")
-    group.add_argument("--dtype", metavar="NAME", help="such as bfloat16; default: the models' own")
-    group.add_argument(
+    add_loading(group)
+
+
+def add_loading(parser: argparse._ActionsContainer) -> None:
+    """Add the options that say how models are loaded, for both models the same."""
+    parser.add_argument(
+        "--dtype", metavar="NAME", help="such as bfloat16; default: the models' own"
+    )
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=json_object,
+        metavar="JSON",
+        help="what chat templates are given, such as '{\"enable_thinking\": false}'",
+    )
+    parser.add_argument(
         "--local-files-only", action="store_true", help="download nothing, fail instead"
     )
+
+
+def loading_of(args: argparse.Namespace) -> LoadOptions:
+    """Return the loading settings that these options set; the demo pair takes none of them."""
+    found: LoadOptions = {"local_files_only": args.local_files_only}
+    if args.dtype:
+        found["dtype"] = args.dtype
+    if args.chat_template_kwargs:
+        found["chat_template_kwargs"] = args.chat_template_kwargs
+    return found
 
 
 def add_settings(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -150,6 +174,17 @@ def _add_call(
     group.add_argument(
         "--stop", action="append", metavar="TEXT", help="end before this text; may be repeated"
     )
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read names and values."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
+    return found
 
 
 def count(text: str) -> int:

@@ -131,6 +131,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
         ["--max-new-tokens", "25"],
         ["--verify-order", "all"],
         ["--target", "a", "--draft", "b"],
+        ["--chat-template-kwargs", '{"enable_thinking": false}'],
     ],
 )
 def test_a_folder_holds_one_measurement(

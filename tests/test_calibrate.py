@@ -40,6 +40,7 @@ from parse_engine.calibration import Combination, logistic, read_calibration
 from parse_engine.cli import main
 from parse_engine.request import Sampling
 from tests.calibrations import calibrated
+from tests.tiny_kinds import kind_model
 from tests.tiny_models import other_family, tiny_model
 
 labelled = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=40)
@@ -503,6 +504,26 @@ def test_what_does_not_fit_is_not_judged_and_no_obstacle(
     monkeypatch.setattr(judge, "open_engine", None)  # nothing is left to do
     assert main(argv) == 0
     assert capsys.readouterr().out == first
+
+
+def test_verdicts_of_another_layout_do_not_pass_for_those_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, draft = kind_model("gpt2"), talkative(1)  # learned positions: no brief before them
+    assert Engine(target, draft).layout == "quote"
+    monkeypatch.setattr(
+        judge, "open_engine", lambda parser, args, config: Engine(target, draft, config)
+    )
+    assert main([*judge_argv(tmp_path), "--layouts", "brief,quote"]) == 0
+    shown = capsys.readouterr().out
+    (task,) = json.loads((tmp_path / "out" / "summary.json").read_text())["tasks"]
+    judged = sum(
+        row["method"].startswith("quote") for row in Store(tmp_path / "out").rows().values()
+    )
+    assert judged > 0
+    assert task["unjudged"] == {"brief/default": judged, "quote/default": 0, "cut auto": 0}
+    assert f"brief/default: {judged} finished drafts are left out" in shown
+    assert "quote/default: 0 finished" not in shown
 
 
 def test_a_calibration_is_tried_where_it_was_made(

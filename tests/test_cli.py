@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from parse_engine import InvalidRequestError, ModelNotFoundError, ParseConfig
+from parse_engine import Engine, InvalidRequestError, ModelNotFoundError, ParseConfig
 from parse_engine.cli import main
 from parse_engine.cli_args import DEFAULT_QUESTION
 from parse_engine.errors import FallbackWarning
@@ -31,6 +31,7 @@ from parse_engine.types import (
     Verified,
 )
 from tests.calibrations import calibrated
+from tests.tiny_folders import save_tiny
 
 ROOT = Path(__file__).parent.parent
 VERDICTS = Verdicts(
@@ -161,6 +162,30 @@ def test_options_reach_the_engine(opened: Opened, capsys: pytest.CaptureFixture[
     )
 
 
+def test_arguments_of_the_chat_template_reach_both_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, draft = save_tiny(tmp_path / "target"), save_tiny(tmp_path / "draft", seed=1)
+    opened: list[Engine] = []
+
+    def judge(engine: Engine, *args: Any, **options: Any) -> Verdicts:
+        opened.append(engine)
+        return VERDICTS
+
+    monkeypatch.setattr(Engine, "verify", judge)
+    answer = tmp_path / "answer.txt"
+    answer.write_text("good bad!")
+    argv = ["verify", str(answer), "--question", "q", "--json"]
+    argv += ["--target", str(target), "--draft", str(draft), "--local-files-only"]
+    assert main([*argv, "--chat-template-kwargs", '{"enable_thinking": false}']) == 0
+    assert main(argv) == 0
+    given = [
+        [dict(model.template_kwargs) for model in (engine.target, engine.draft) if model]
+        for engine in opened
+    ]
+    assert given == [[{"enable_thinking": False}] * 2, [{}, {}]]
+
+
 def test_unset_options_are_left_to_the_engine(
     opened: Opened, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,6 +300,9 @@ def test_without_a_question_on_a_terminal_there_is_an_example(
         (["run", "q", "--target", "t"], "no draft model given"),
         (["compare", "q", "--target", "t"], "no draft model given"),
         (["run", "q", "--demo", "--json", "--stream"], "not allowed with"),
+        (["run", "q", "--demo", "--chat-template-kwargs", '{"a": 1}'], "leave out --target"),
+        (["run", "q", "--target", "t", "--chat-template-kwargs", "[1]"], "'[1]' is no JSON object"),
+        (["run", "q", "--target", "t", "--chat-template-kwargs", "a=1"], "'a=1' is no JSON object"),
         (["run", "q", "--demo", "--cut-at", "word"], "'word'"),
         (["run", "q", "--demo", "--cut-at", "0"], "'0'"),
         (["run", "q", "--demo", "--mode", "fast"], "'fast'"),

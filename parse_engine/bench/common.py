@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parse_engine.bench.tasks import FORMS, Task, load_tasks
-from parse_engine.cli_args import count
+from parse_engine.cli_args import add_loading, count, loading_of
 
 if TYPE_CHECKING:
-    from parse_engine.backends.loading import LoadOptions
     from parse_engine.config import ParseConfig
     from parse_engine.engine import Engine
 
@@ -24,6 +23,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     """Add the options that name the two models."""
     parser.add_argument("--target", help="hub id, folder or .gguf file (default: the demo pair)")
     parser.add_argument("--draft", help="the same for the draft model")
+    add_loading(parser)
 
 
 def add_tasks(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +51,16 @@ def add_tasks(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def describe_models(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what decides about the models of a folder of results."""
+    return {
+        "target": args.target or "demo",
+        "draft": args.draft or "demo",
+        "dtype": args.dtype,
+        "chat_template_kwargs": args.chat_template_kwargs,
+    }
+
+
 def whole(text: str) -> int:
     """Read a number of items to leave out."""
     if not text.isdecimal():
@@ -76,13 +86,14 @@ def open_engine(
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if bool(args.target) != bool(args.draft):
         parser.error("give both --target and --draft, or neither for the demo pair")
-    dtype = getattr(args, "dtype", None)
     if not args.target:
-        if dtype:
-            parser.error("--dtype goes with --target and --draft: the demo pair has its own")
+        if args.dtype or args.chat_template_kwargs:
+            parser.error(
+                "--dtype and --chat-template-kwargs go with --target and --draft: the demo pair "
+                "has its own"
+            )
         return Engine.demo(config=config)
-    loading: LoadOptions = {"dtype": dtype} if dtype else {}
-    return Engine.from_pretrained(args.target, args.draft, config=config, **loading)
+    return Engine.from_pretrained(args.target, args.draft, config=config, **loading_of(args))
 
 
 def alternate(ways: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, list[float]]:

@@ -18,7 +18,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from parse_engine.bench.common import add_models, add_tasks, machine, open_engine, tasks_of
+from parse_engine.bench.common import (
+    add_models,
+    add_tasks,
+    describe_models,
+    machine,
+    open_engine,
+    tasks_of,
+)
 from parse_engine.bench.drafts import Drafting, LabelledDraft, make_drafts
 from parse_engine.bench.judge_report import html_report, markdown_report
 from parse_engine.bench.judge_summary import summarize
@@ -89,7 +96,6 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is drafted, by whom and how."""
     add_tasks(parser)
     add_models(parser)
-    parser.add_argument("--dtype", metavar="NAME", help="such as bfloat16; default: its own")
     parser.add_argument(
         "--samples",
         type=count,
@@ -183,9 +189,7 @@ def drafting(args: argparse.Namespace) -> Drafting:
 def describe_drafting(args: argparse.Namespace, tasks: Sequence[Task]) -> dict[str, Any]:
     """Return what decides about the drafts of a folder: it holds those of one description."""
     return {
-        "target": args.target or "demo",
-        "draft": args.draft or "demo",
-        "dtype": args.dtype,
+        **describe_models(args),
         "tasks": {task.name: [len(task.items), task.digest] for task in tasks},
         "temperature": args.temperature,
         "seed": args.seed,
@@ -241,7 +245,8 @@ def report(
     """Write summary and report beside the rows, and return the summary as Markdown."""
     rows = {key: row for key, row in store.rows().items() if row.get("sample", 0) < samples}
     drafts = [LabelledDraft.from_row(row) for row in rows.values() if "text" in row]
-    judged, cut = ({way: read_judged(rows, way) for way in ways} for ways in (asked, read))
+    judged = {way: read_judged(rows, way, layout=way.split("/")[0]) for way in asked}
+    cut = {way: read_judged(rows, way) for way in read}
     summary = {
         "models": {name: store.manifest[name] for name in ("target", "draft")},
         "machine": machine(),

@@ -34,6 +34,12 @@ def markdown_report(summary: Mapping[str, Any]) -> str:
             f"right. Apart from these, {cut['drafts']} were cut off by the limit.",
             "",
         ]
+        lines += [
+            f"{way}: {missing} finished drafts are left out: too long to be judged so, or not how "
+            "this target can judge.\n"
+            for way, missing in task["unjudged"].items()
+            if missing
+        ]
         for way, found in task["ways"].items():
             if "too_few" in found:
                 few = found["too_few"]

@@ -59,6 +59,7 @@ def summarize(
     ours = [draft for draft in drafts if draft.task == task.name]
     whole = [draft for draft in ours if draft.complete]
     cut_off = [draft for draft in ours if not draft.complete]
+    written = sum(bool(draft.ids) for draft in whole)
     steps = {item.id for item in task.items if item.steps}
     mine, cut = (
         {way: [one for one in some if one.draft.task == task.name] for way, some in ways.items()}
@@ -69,6 +70,7 @@ def summarize(
         "items": len({draft.item for draft in ours}),
         "complete": {"drafts": len(whole), "right": sum(draft.right for draft in whole)},
         "cut_off": {"drafts": len(cut_off), "right": sum(draft.right for draft in cut_off)},
+        "unjudged": {way: written - len(some) for way, some in {**mine, **cut}.items()},
         "ways": {
             **{way: _way(some, most, steps, asked=True) for way, some in mine.items()},
             **{way: _way(cut[way], most, steps, asked=False) for way in list(cut)[:1]},

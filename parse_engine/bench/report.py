@@ -43,6 +43,8 @@ HOW = (
 )
 SHOWN = 8  # places that a trouble is reported for
 
+Section = tuple[str, str, list[str]]  # title, text, charts
+
 
 def main(argv: Sequence[str]) -> int:
     """Render the report of a folder again."""
@@ -59,14 +61,15 @@ def finish(store: Store) -> str:
     manifest, rows = store.manifest, store.rows()
     found = summarize(rows, manifest["methods"], [task["name"] for task in manifest["tasks"]])
     path = store.folder / REPORT
+    about, said = setting(manifest, found), notes(manifest, rows, found)
+    shown = page(cells(found), about, said, sections(manifest, rows, found))
     # names of files may hold what is no text
-    path.write_text(page(manifest, rows, found), encoding="utf-8", errors="replace")
+    path.write_text(shown, encoding="utf-8", errors="replace")
     table = [
         f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in line)} |"
         for line in (COLUMNS, ["---"] * len(COLUMNS), *cells(found))
     ]
-    said = [*setting(manifest, found), *notes(manifest, rows, found)]
-    return "\n".join([*table, "", *said, "", f"Report: {path}"])
+    return "\n".join([*table, "", *about, *said, "", f"Report: {path}"])
 
 
 def cells(found: Iterable[Figures]) -> list[list[str]]:
@@ -109,11 +112,13 @@ def setting(manifest: dict[str, Any], found: Sequence[Figures]) -> list[str]:
     """Return what was measured, line by line."""
     config = manifest["config"]
     accepts = {one.method: one.accepts for one in found if one.accepts is not None}
+    loaded = [manifest[name] for name in ("dtype", "chat_template_kwargs") if manifest.get(name)]
     exact = [label for label in manifest["methods"] if METHODS[name_of(label)].exact]
     return [
         LOSSY,
         f"Lossless, up to rounding: {', '.join(exact)}.",
-        f"Target {manifest['target']}, draft {manifest['draft']}; greedy, at most "
+        f"Target {manifest['target']}, draft {manifest['draft']}"
+        f"{''.join(f', {value}' for value in loaded)}; greedy, at most "
         f"{manifest['max_new_tokens']} tokens, {config['verify_order']}, seed {manifest['seed']}.",
         *(
             f"{method} accepts by {verdict} from {threshold:g} on."
@@ -172,32 +177,35 @@ def beside_sequential(rows: dict[Key, Row], found: Sequence[Figures], method: st
             )
 
 
-def page(manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures]) -> str:
+def page(
+    table: Iterable[Sequence[str]],
+    about: Iterable[str],
+    said: Iterable[str],
+    pictures: Iterable[Section],
+) -> str:
     """Return the report as HTML."""
     head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
-        for line in cells(found)
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in table
     )
-    first = "".join(f'<p class="faint">{escape(line)}</p>' for line in setting(manifest, found))
-    said = "".join(f"<p>{escape(line)}</p>" for line in notes(manifest, rows, found))
+    first = "".join(f'<p class="faint">{escape(line)}</p>' for line in about)
+    last = "".join(f"<p>{escape(line)}</p>" for line in said)
     figures = "".join(
         f"<h2>{title}</h2><p>{text}</p><div class=panels>{''.join(panels)}</div>"
-        for title, text, panels in sections(manifest, rows, found)
+        for title, text, panels in pictures
         if panels
     )
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>PARSE benchmark</title>'
         f"<style>{STYLE}</style><h1>PARSE beside other ways to answer</h1>{first}{figures}"
         f"<h2>Figures</h2><p>{HOW}</p><div class=scroll><table><tr>{head}</tr>{body}</table></div>"
-        f"{said}"
-        "</html>\n"
+        f"{last}</html>\n"
     )
 
 
 def sections(
     manifest: dict[str, Any], rows: dict[Key, Row], found: Sequence[Figures]
-) -> Iterator[tuple[str, str, list[str]]]:
+) -> Iterator[Section]:
     """Yield title, text and charts of each part of the page; categories are in the table only."""
     methods = manifest["methods"]
     shades = charts.colours(methods)

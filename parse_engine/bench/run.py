@@ -18,7 +18,14 @@ from typing import Any
 
 from parse_engine import __version__
 from parse_engine.bench import tasks as forms
-from parse_engine.bench.common import add_models, add_tasks, machine, open_engine, tasks_of
+from parse_engine.bench.common import (
+    add_models,
+    add_tasks,
+    describe_models,
+    machine,
+    open_engine,
+    tasks_of,
+)
 from parse_engine.bench.measure import measure, warm_up
 from parse_engine.bench.methods import METHODS, Entry, parse_methods
 from parse_engine.bench.report import finish
@@ -52,7 +59,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="results and report")
     add_models(parser)
-    parser.add_argument("--dtype", metavar="NAME", help="such as bfloat16; default: its own")
     add_settings(parser).add_argument(
         "--threshold",
         type=thresholds,
@@ -141,9 +147,7 @@ def manifest(
 ) -> dict[str, Any]:
     """Say what is measured, so that nothing else is added to it."""
     return {
-        "target": args.target or "demo",
-        "draft": args.draft or "demo",
-        "dtype": args.dtype,
+        **describe_models(args),
         "methods": [entry.label for entry in entries],
         "calibrations": {
             entry.label: entry.verdict.as_dict()
