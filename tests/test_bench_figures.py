@@ -53,6 +53,7 @@ def test_speedup_is_the_median_of_ratios_of_the_same_items() -> None:
     assert parse.speedup.value == 2.0
     assert parse.speedup.low == 1.0
     assert parse.speedup.high == 3.0
+    assert parse.in_all == pytest.approx(40 / 34)
     assert parse.items == 4
     ratio = ratio_of(rows, "target", "parse")
     assert ratio is not None

@@ -26,6 +26,8 @@ class Figures:
         Items that were answered, and those that ended in an error.
     speedup : Estimate or None
         Median over items of the target's seconds / the method's.
+    in_all : float
+        The target's seconds on all items together / the method's: long answers count for more.
     tokens_per_s, seconds, first_s : float
         Medians over items; ``first_s`` is the time to the first text.
     right, checked : int
@@ -52,6 +54,7 @@ class Figures:
     items: int
     failed: int
     speedup: Estimate | None
+    in_all: float
     tokens_per_s: float
     seconds: float
     first_s: float
@@ -106,6 +109,7 @@ def figures(task: str, method: str, rows: Mapping[Key, Row], own: Sequence[Row])
         items=len(good),
         failed=len(own) - len(good),
         speedup=bootstrap_median([base["seconds"] / row["seconds"] for row, base in pairs]),
+        in_all=_ratio(pairs),
         tokens_per_s=_median(row["tokens"] / row["seconds"] for row in good),
         seconds=_median(row["seconds"] for row in good),
         first_s=_median(row["first_s"] for row in good if row["first_s"] is not None),
@@ -157,6 +161,11 @@ def ratio_of(rows: Mapping[Key, Row], over: str, under: str) -> Estimate | None:
         if method == over and other and "error" not in row and "error" not in other:
             values.append(row["seconds"] / other["seconds"])
     return bootstrap_median(values)
+
+
+def _ratio(pairs: Sequence[tuple[Row, Row]]) -> float:
+    ours, base = (sum(pair[n]["seconds"] for pair in pairs) for n in (0, 1))
+    return float(base / ours) if pairs else float("nan")
 
 
 def _median(values: Iterable[float]) -> float:
