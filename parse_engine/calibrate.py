@@ -21,7 +21,8 @@ from parse_engine.bench.intervals import Estimate
 from parse_engine.bench.logistic import cross_validated, fit
 from parse_engine.bench.roc import auc_by_item
 from parse_engine.bench.verdict_rows import Judged, known_in
-from parse_engine.calibration import Bound, Combination, Tested
+from parse_engine.bound import Bound, Tested
+from parse_engine.calibration import Combination
 from parse_engine.errors import CalibrationError
 
 # From the simplest to the richest; those before p_correct need no question. What takes the draft
@@ -157,7 +158,8 @@ def _ways_out(
     wrong: int, needed: int, judged: Sequence[Judged], given: int, *, sampled: bool
 ) -> str:
     """Say what would give a bound enough wrong drafts."""
-    more = f"about {-(-needed * given // wrong)}" if wrong else "more"
+    # half of the items serve for the bound
+    more = f"about {max(2 * needed, -(-needed * given // wrong))}" if wrong else "more"
     hints = [f"Give {more} items, or a laxer bound."]
     if sampled:
         hints.append("With --samples 1 it is promised of drafts without temperature only.")

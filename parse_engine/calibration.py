@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from parse_engine.bound import Bound, Tested
 from parse_engine.config import (
     AcceptRule,
     CutRule,
@@ -24,6 +25,17 @@ Reference = Literal["checker", "target"]
 
 FORMAT = 2  # changes when older files would be misread
 EDGE = 1e-6  # p_correct is kept so far from 0 and 1, where its log-odds are infinite
+# Which way each signal points: no weight may turn it around.
+DIRECTION = {
+    "p_correct": 1.0,
+    "mean_logprob": 1.0,
+    "sum_logprob": 1.0,
+    "min_logprob": 1.0,
+    "max_gap": -1.0,
+    "accept_logprob": 1.0,
+}
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +68,14 @@ class Combination:
                     f"The {field.name} of a combination is {getattr(self, field.name)!r}.",
                     "Give finite numbers, as calibrate writes them.",
                 )
+        weights = {name: getattr(self, name) for name in DIRECTION}
+        turned = [name for name, weight in weights.items() if weight * DIRECTION[name] < 0]
+        if turned or not any(weights.values()):
+            raise CalibrationError(
+                f"The combination {weights} "
+                + (f"turns {turned[0]} around." if turned else "has no signal in it."),
+                "Take the weights as calibrate writes them.",
+            )
 
     def verdict(self, signals: Mapping[str, float]) -> float:
         """Return the verdict, 0 to 1, on a prefix with these signals and so many ``tokens``."""
@@ -80,46 +100,6 @@ def features_of(signals: Mapping[str, float]) -> dict[str, float]:
 def logistic(x: float) -> float:
     """Map all numbers to 0..1."""
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tested:
-    """Wrong drafts that a bound was tested on, one an item, all written in the same way.
-
-    Parameters
-    ----------
-    temperature : float
-        At which they were written.
-    wrong_items, accepted : int
-        How many there are, and how many of them are accepted whole.
-    """
-
-    temperature: float
-    wrong_items: int
-    accepted: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """What a calibration promises of drafts like those that it was measured on.
-
-    Parameters
-    ----------
-    false_accept : float
-        At most this share of the wrong drafts is accepted whole, of those without temperature and
-        of those with it ...
-    confidence : float
-        ... which holds in at least this share of calibrations.
-    tested : tuple of Tested
-        For each way to write drafts, those without temperature first, what this rests on.
-    max_new_tokens : int
-        How long the drafts could be.
-    """
-
-    false_accept: float
-    confidence: float
-    tested: tuple[Tested, ...]
-    max_new_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,25 +204,49 @@ def read_calibration(given: Calibration | Mapping[str, Any] | str | PathLike[str
     if isinstance(given, str | PathLike):
         source = f"The calibration {str(given)!r}"
         try:
-            values = json.loads(Path(given).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            text = Path(given).read_text(encoding="utf-8")
+            values = json.loads(text, object_pairs_hook=_without_doubles)
+        except (OSError, ValueError, RecursionError) as error:
             raise CalibrationError(
                 f"{source} cannot be read: {error}.", "Give a file that calibrate wrote."
             ) from error
-    if not isinstance(values, Mapping) or values.get("format") != FORMAT:
-        shown = values.get("format") if isinstance(values, Mapping) else type(values).__name__
+    if not isinstance(values, Mapping):
         raise CalibrationError(
-            f"{source} has format {shown!r}, and this version reads {FORMAT}.",
+            f"{source} is {values!r:.60}.", "Give what calibrate wrote, or the path of it."
+        )
+    if values.get("format") != FORMAT:
+        raise CalibrationError(
+            f"{source} has format {values.get('format')!r}, and this version reads {FORMAT}.",
             "Calibrate again, or give what Calibration.as_dict returned.",
         )
     try:
-        kwargs = {name: value for name, value in values.items() if name != "format"}
-        for name, kind in (("combination", Combination), ("bound", Bound), ("binding", Binding)):
-            kwargs[name] = kind(**kwargs[name])
-        tested = tuple(Tested(**one) for one in kwargs["bound"].tested)
-        kwargs["bound"] = replace(kwargs["bound"], tested=tested)
-        return Calibration(**kwargs)
+        bound = values["bound"]
+        parts = {
+            "combination": _part(Combination, values["combination"]),
+            "bound": _part(
+                Bound, {**bound, "tested": tuple(_part(Tested, one) for one in bound["tested"])}
+            ),
+            "binding": _part(Binding, values["binding"]),
+        }
+        plain = {name: value for name, value in values.items() if name != "format"}
+        return _part(Calibration, {**plain, **parts})
     except (KeyError, TypeError) as error:
         raise CalibrationError(
             f"{source} is incomplete or damaged: {error}.", "Calibrate again."
         ) from error
+
+
+def _part(kind: type[Part], values: Mapping[str, Any]) -> Part:
+    """Make a part of a calibration of its plain values: of all of them, for none has a default."""
+    wanted = kind.__dataclass_fields__.keys()  # type: ignore[attr-defined]
+    if differ := sorted(wanted ^ dict(values).keys()):
+        raise TypeError(f"its {kind.__name__.lower()} lacks, or should not have, {differ[0]!r}")
+    return kind(**values)
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of names and values, each name once: of two values the last would count."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError(f"one of the names {sorted(made)} stands there twice")
+    return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, VerdictRule, VerifyOrder
@@ -222,6 +223,21 @@ def cut_rules(text: str) -> tuple[CutRule | int, ...]:
 def share(text: str) -> float:
     """Read a number between 0 and 1."""
     return _number_below(text, 1, "between 0 and 1")
+
+
+def confidence(text: str) -> float:
+    """Read how sure a promise must be: one that is broken as often as kept is none."""
+    value = share(text)
+    if value < 0.5:
+        raise argparse.ArgumentTypeError(f"{text!r} is less sure than a coin: give 0.5 or more")
+    return value
+
+
+def folder(text: str) -> Path:
+    """Read where results go; what is empty would be the working directory."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("name a folder; . is the one that you are in")
+    return Path(text)
 
 
 def temperature(text: str) -> float:

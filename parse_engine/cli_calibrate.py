@@ -6,12 +6,14 @@ is chosen with a threshold for it, so that at most the given share of wrong draf
 whole. What is written is taken by ParseConfig(calibration=...), ChatParse and the command line. The
 bound is about finished drafts to prompts like these, written as these are; it is no promise about
 other tasks. Where the data cannot support it, nothing is written. To try other seeds until
-something is written would void the confidence, and so would other bounds, samples or layouts.
+something is written would void the confidence, and so would other bounds, samples or layouts: a
+bound that the same drafts were tested for before is named in the output.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -20,7 +22,7 @@ from pathlib import Path
 from parse_engine.bench.binomial import upper_bound
 from parse_engine.bench.checks import CHECKERS, number_in
 from parse_engine.bench.common import open_engine, tasks_of
-from parse_engine.bench.drafts import LabelledDraft
+from parse_engine.bench.drafts import LabelledDraft, check_prompts
 from parse_engine.bench.judge import (
     add_drafting,
     describe_drafting,
@@ -28,14 +30,14 @@ from parse_engine.bench.judge import (
     drafting,
     judge_all,
 )
-from parse_engine.bench.kept import Cutting, choose_cuts
+from parse_engine.bench.kept import SINGLE, Cutting, choose_cuts
 from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import Task
 from parse_engine.bench.verdict_rows import Judged, read_judged
 from parse_engine.binding import bind
 from parse_engine.calibrate import Found, calibrate, split, written
 from parse_engine.calibration import Calibration, Reference
-from parse_engine.cli_args import cut_rules, names_in, share
+from parse_engine.cli_args import confidence, cut_rules, folder, names_in, share
 from parse_engine.config import CutRule, ParseConfig
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError
@@ -51,11 +53,13 @@ def build_parser() -> argparse.ArgumentParser:
     add_drafting(parser)
     group = parser.add_argument_group("what is promised")
     group.add_argument("--max-false-accept", type=share, default=0.15, metavar="P")
-    group.add_argument("--confidence", type=share, default=0.95, metavar="P")
+    group.add_argument(
+        "--confidence", type=confidence, default=0.95, metavar="P", help="0.5 or more"
+    )
     group.add_argument("--out", type=Path, required=True, metavar="FILE", help="the calibration")
     group.add_argument(
         "--rows",
-        type=Path,
+        type=folder,
         metavar="DIR",
         help="drafts and verdicts, to go on with (default: FILE.rows)",
     )
@@ -85,6 +89,7 @@ def main(argv: Sequence[str]) -> int:
     """Draft, check, judge, choose, and write the calibration."""
     parser = build_parser()
     args = parser.parse_args(argv)
+    check_out(args.out)
     tasks = tasks_of(args)
     wording = {name: getattr(args, name) for name in ("labels", "brief", "question")}
     config = ParseConfig(verdict="p_correct", judge_layout=args.judge_layout, **wording)
@@ -92,6 +97,14 @@ def main(argv: Sequence[str]) -> int:
     with store.locked():
         print(calibrated(parser, args, tasks, config, store))
     return 0
+
+
+def check_out(path: Path) -> None:
+    """Refuse a place where no file can be written, before hours are spent on what goes there."""
+    if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
+        raise InvalidRequestError(
+            f"The calibration cannot be written to {str(path)!r}.", "Give the path of a file."
+        )
 
 
 def calibrated(
@@ -106,11 +119,13 @@ def calibrated(
     asked = {"reference": reference, "agree": args.agree, "judge": repr(config)}
     store.open({**describe_drafting(args, tasks), **asked})
     engine = open_engine(parser, args, config)
+    how, items = drafting(args), sum(len(task.items) for task in tasks)
+    check_prompts(engine, tasks, how)
     if reference == "target":
         tasks = with_targets_answers(engine, tasks, store, args.max_new_tokens, args.agree)
-    drafts = draft_all(engine, tasks, drafting(args), store)
-    how, items = drafting(args), sum(len(task.items) for task in tasks)
+    drafts = draft_all(engine, tasks, how, store)
     judged = judge_cut(engine, tasks, drafts, args.cuts[0], store)
+    before = tested_before(store, args.max_false_accept, args.confidence)
     found = calibrate(judged, args.max_false_accept, args.confidence, how, items)
     asks = found.combination.p_correct != 0 or engine.layout == "quote"
     if not asks:  # then as many prefixes are judged as there are
@@ -129,7 +144,15 @@ def calibrated(
         reference=reference,
     )
     made.save(args.out)
-    return said(made, found, cutting, args.out)
+    return said(made, found, cutting, args.out, before)
+
+
+def tested_before(store: Store, most: float, confidence: float) -> list[str]:
+    """Note that a bound is tested on these drafts, and return the others that were."""
+    now = f"{most:.4g} with confidence {confidence:.4g}"
+    others = [bound for _, bound, method in store.rows() if method == "bound" and bound != now]
+    store.add({"task": "", "item": now, "method": "bound"})
+    return others
 
 
 def who_says(tasks: Sequence[Task]) -> Reference:
@@ -191,23 +214,27 @@ def judge_cut(
     return [one for one in judged if one.draft.key in wanted]
 
 
-def said(made: Calibration, found: Found, cutting: Cutting, path: Path) -> str:
+def said(
+    made: Calibration, found: Found, cutting: Cutting, path: Path, before: Sequence[str]
+) -> str:
     """Say what was chosen, why, and what it promises."""
     bound = made.bound
-    weights = {name: value for name, value in asdict(made.combination).items() if value}
+    names = {signal: verdict for verdict, signal in SINGLE.items()}
+    weights = [names[n] for n, weight in asdict(made.combination).items() if weight and n in names]
     mixed = ", in these proportions" if ", " in made.task else ""
     right = "checked" if made.reference == "checker" else "compared with the target's own answers"
     return "\n".join(
         [
             "Verdicts, AUC on items that they were not fitted to (95% interval over items):",
             *(
-                f"  {' + '.join(one.names)}: {one.auc.value:.2f} "
+                f"  {' + '.join(names[name] for name in one.names)}: {one.auc.value:.2f} "
                 f"({one.auc.low:.2f} to {one.auc.high:.2f})"
                 for one in found.choices
             ),
-            f"Chosen: {' + '.join(name for name in weights if name != 'bias')}, the simplest that "
-            "is within a standard error of the best.",
-            f"Threshold {made.threshold:.4f}, accept {made.accept_rule}, cut at {made.cut_at}.",
+            f"Chosen: {' + '.join(weights)}, the simplest that is within a standard error of the "
+            "best.",
+            f"Threshold {made.threshold:.4f}, on the scale of the fit, where a verdict is the "
+            f"probability that a draft is right; accept {made.accept_rule}, cut at {made.cut_at}.",
             f"On the other half of the items, {right}, {found.true_accept:.0%} of the right drafts "
             "are accepted whole, and of the wrong ones",
             *(
@@ -217,8 +244,13 @@ def said(made: Calibration, found: Found, cutting: Cutting, path: Path) -> str:
                 for one in bound.tested
             ),
             f"So on prompts like these{mixed}, written so, with at most {bound.max_new_tokens} "
-            f"tokens, at most {bound.false_accept:.0%} of the wrong drafts are accepted whole, "
-            f"with confidence {bound.confidence:.0%}.",
+            f"tokens, at most {100 * bound.false_accept:.4g}% of the wrong drafts are accepted "
+            f"whole, with confidence {100 * bound.confidence:.4g}%.",
+            *(
+                f"These drafts were tested for {bound} before: to choose between bounds after "
+                "seeing what they come to voids the confidence."
+                for bound in before
+            ),
             f"Of the tokens of right drafts {cutting.kept_right:.0%} stay, of those of wrong ones "
             f"{cutting.kept_wrong:.0%}, the parts before the error among them. PARSE is not "
             "lossless.",

@@ -6,7 +6,8 @@ from typing import Any
 
 from parse_engine import Calibration, Engine, ParseConfig
 from parse_engine.binding import bind
-from parse_engine.calibration import Bound, Combination, Tested
+from parse_engine.bound import Bound, Tested
+from parse_engine.calibration import Combination
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
 

@@ -306,7 +306,7 @@ def test_methods_are_told_what_to_accept_by(tmp_path: Path) -> None:
     (stricter,) = parse_methods(f"parse:{file}@0.75")[1:]
     assert stricter.acceptance == {"calibration": made, "threshold": 0.75}
     for spec in ("parse:none.json", "target:min_prob", "spec_reason:min_prob", "parse:"):
-        with pytest.raises(InvalidRequestError, match="has the verdict"):
+        with pytest.raises(InvalidRequestError, match="is no verdict"):
             parse_methods(spec)
 
 

@@ -215,6 +215,71 @@ def test_a_torn_line_is_no_obstacle_to_a_report(
     assert capsys.readouterr().out == shown
 
 
+def test_damaged_folders_are_refused_with_the_place(argv: list[str]) -> None:
+    assert bench.main(argv) == 0
+    folder = Path(argv[argv.index("--out") + 1])
+    whole = (folder / "results.jsonl").read_text(encoding="utf-8")
+    for line in ("garbage", '{"a": 1}', "[]", "[" * 100_000):
+        (folder / "results.jsonl").write_text(f"{whole}{line}\n", encoding="utf-8")
+        for command in (argv, ["report", str(folder)]):
+            with pytest.raises(InvalidRequestError, match="line 7 is damaged"):
+                bench.main(command)
+    (folder / "results.jsonl").write_text(whole, encoding="utf-8")
+    for text, said in (("{", "cannot be read"), ("[]", "no JSON object"), ("{}", "bench run")):
+        (folder / "manifest.json").write_text(text, encoding="utf-8")
+        with pytest.raises(InvalidRequestError, match=said):
+            bench.main(["report", str(folder)])
+
+
+def test_other_models_of_the_same_names_are_not_gone_on_with(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench.main(argv) == 0
+    path = Path(argv[argv.index("--out") + 1]) / "results.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
+    monkeypatch.setattr(run, "open_engine", lambda *_: Engine(tiny_model(), tiny_model(seed=2)))
+    with pytest.raises(InvalidRequestError, match="other models of these names"):
+        bench.main(argv)
+
+
+def test_a_prompt_that_does_not_fit_is_a_failure_of_its_item_only(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(argv[argv.index("--tasks") + 1])
+    long = json.dumps({"prompt": "so " * 9000, "answer": "so"})
+    path.write_text(f"{long}\n{path.read_text()}", encoding="utf-8")
+    assert bench.main([*argv, "--limit", "4"]) == 0
+    shown = capsys.readouterr().out
+    assert "| own | target | 3 (+ 1 failed) |" in shown
+    assert "ContextOverflowError" in shown
+
+
+def test_a_report_of_an_unfinished_run_says_so(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(argv) == 0
+    assert "Not finished" not in capsys.readouterr().out
+    path = Path(argv[argv.index("--out") + 1]) / "results.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
+    assert bench.main(["report", str(path.parent)]) == 0
+    assert "Not finished: 4 of 6 answers." in capsys.readouterr().out
+
+
+def test_places_that_cannot_hold_results_are_refused(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "in"):
+        with pytest.raises(InvalidRequestError, match="cannot be written"):
+            bench.main([*argv, "--out", str(place)])
+    with pytest.raises(SystemExit):
+        bench.main([*argv, "--out", ""])
+    assert "name a folder" in capsys.readouterr().err
+    for methods in ("", " , "):
+        with pytest.raises(InvalidRequestError, match="Name some"):
+            bench.main([*argv, "--methods", methods])
+
+
 def test_what_fails_beside_the_clock_costs_a_figure_and_not_the_answer(
     argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,7 +122,13 @@ def test_own_files_need_no_checker(tmp_path: Path) -> None:
         ([{"prompt": "?", "id": 1}, {"prompt": "?", "id": "1"}], "twice"),
         ([{"prompt": "?", "answer": ["x"]}], "a text or a number"),
         ([{"prompt": "?", "answer": "x", "checker": "number"}], "compares numbers"),
-        ([{"prompt": "?", "answer": " ", "checker": "contains"}], "is empty"),
+        ([{"prompt": "?", "answer": " ", "checker": "contains"}], "a text or a number"),
+        ([{"prompt": "?", "answer": ""}], "a text or a number"),
+        ([{"prompt": "?", "answer": True}], "a text or a number"),
+        ([{"prompt": "?", "answer": float("nan")}], "a text or a number"),
+        ([{"prompt": "?", "anwser": "x"}], "is 'answer' meant"),
+        ([{"prompt": "?", "test": "def ("}], "line 1: test is no Python program"),
+        ([{**HUMANEVAL, "test": "def ("}], "line 1: test is no Python program"),
         ([{"prompt": "?", "test": 1}], "must be a program"),
         ([{"prompt": None}], "no known form"),
         ([{"question": "?", "answer": "#### none"}], "no number"),
@@ -150,9 +156,10 @@ def test_wrong_names_are_refused(tmp_path: Path) -> None:
     for spec in (f"{path},{path}", " , "):
         with pytest.raises(InvalidRequestError, match="its own name"):
             load_tasks(spec)
-    (tmp_path / "c.jsonl").write_text("{", encoding="utf-8")
-    with pytest.raises(InvalidRequestError, match="no JSON"):
-        load_task(str(tmp_path / "c.jsonl"))
+    for text in ("{", '{"prompt": ' + "[" * 100_000):
+        (tmp_path / "c.jsonl").write_text(text, encoding="utf-8")
+        with pytest.raises(InvalidRequestError, match="no JSON"):
+            load_task(str(tmp_path / "c.jsonl"))
 
 
 def test_files_as_they_are_published_or_exported(tmp_path: Path) -> None:

@@ -402,7 +402,16 @@ def test_calibrate_writes_what_the_engine_takes(
     answer = engine.generate([{"role": "user", "content": "Say 1."}], max_new_tokens=20)
     assert answer.stats.verdict_kind == "calibrated"
     assert answer.stats.threshold == made.threshold
+    assert "Chosen: " in shown
+    assert "logprob" not in shown  # verdicts have the names that every other command gives them
     assert main([*argv[:-1], "auto"]) == 0  # nothing is drafted or judged again
+    assert "voids the confidence" not in capsys.readouterr().out
+    assert main([*argv, "--confidence", "0.9"]) == 0
+    assert "tested for 0.5 with confidence 0.95 before" in capsys.readouterr().out
+    assert main([*argv, "--max-false-accept", "0.999"]) == 0
+    assert "at most 99.9% of the wrong drafts" in capsys.readouterr().out
+    assert main(argv) == 0
+    capsys.readouterr()
     argv = [
         "bench",
         "judge",
@@ -541,6 +550,35 @@ def test_a_calibration_is_tried_where_it_was_made(
     assert "takes quote among --layouts" in capsys.readouterr().err
     assert main([*argv, "--layouts", "brief,quote"]) == 0
     assert "The calibration accepts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["calibrate"], ["bench", "judge"]])
+def test_a_prompt_that_does_not_fit_is_named_before_anything_is_drafted(
+    command: list[str], tmp_path: Path, tiny_pair: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = task_file(tmp_path, 4, answer="a", checker="contains")
+    with path.open("a") as out:
+        out.write(json.dumps({"prompt": "so " * 9000, "id": "long", "answer": "so"}))
+    argv = [*command, "--tasks", str(path), "--out", str(tmp_path / "out")]
+    assert main([*argv, "--max-new-tokens", "5"]) == 1
+    assert "Item long of task: The prompt has" in capsys.readouterr().err
+    results = [*tmp_path.glob("out*/results.jsonl")]
+    assert not results
+
+
+def test_promises_that_are_none_and_places_for_no_file_are_refused_at_once(
+    tmp_path: Path, tiny_pair: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = task_file(tmp_path, 4, answer="a", checker="contains")
+    argv = ["calibrate", "--tasks", str(path), "--out"]
+    for place in (str(tmp_path), ""):
+        assert main([*argv, place]) == 1
+        assert "cannot be written" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [path]
+    for confidence in ("0.0001", "1", "0"):
+        with pytest.raises(SystemExit):
+            main([*argv, str(tmp_path / "made.json"), "--confidence", confidence])
+    assert "less sure than a coin" in capsys.readouterr().err
 
 
 def test_answers_without_a_number_are_not_compared_by_it(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +63,33 @@ def test_round_trip_through_values_and_files(tmp_path: Path) -> None:
         assert ParseConfig(calibration=given).calibration == made
 
 
+ZERO = asdict(Combination(bias=0.0, p_correct=1.0)) | {"p_correct": 0.0}
+TRIED = {"temperature": 0.0, "wrong_items": 40, "accepted": 1}
+BOUND = {"false_accept": 0.15, "confidence": 0.95, "tested": [TRIED], "max_new_tokens": 320}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"format": 99}, "format 99"),
         ({"threshold": 2}, "threshold"),
         ({"threshold": "high"}, "threshold"),
-        ({"combination": {"bias": 1.0, "luck": 2.0}}, "luck"),
-        ({"combination": {"bias": float("nan")}}, "bias"),
+        ({"combination": {**ZERO, "bias": 1.0, "luck": 2.0}}, "luck"),
+        ({"combination": {**ZERO, "bias": float("nan")}}, "bias"),
+        ({"combination": {"bias": 1.0, "p_correct": 2.0}}, "lacks.*accept_logprob"),
+        ({"combination": ZERO}, "no signal"),
+        ({"combination": {**ZERO, "sum_logprob": -1.0}}, "sum_logprob around"),
+        ({"combination": {**ZERO, "max_gap": 1.0}}, "max_gap around"),
+        ({"bound": {**BOUND, "false_accept": 2}}, "a share of 2"),
+        ({"bound": {**BOUND, "confidence": 1.0}}, "confidence 1.0"),
+        ({"bound": {**BOUND, "max_new_tokens": -1}}, "-1 as the most tokens"),
+        ({"bound": {**BOUND, "tested": []}}, "nothing that it was tested on"),
+        ({"bound": {**BOUND, "tested": [{**TRIED, "accepted": 17}]}}, "17 accepted of 40"),
+        ({"bound": {**BOUND, "tested": [{**TRIED, "accepted": 41}]}}, "41 accepted of 40"),
+        ({"bound": {**BOUND, "tested": [{**TRIED, "temperature": -1}]}}, "temperature of -1"),
+        ({"bound": {**BOUND, "tested": None}}, "damaged"),
+        ({"bound": None}, "damaged"),
+        ({"combination": []}, "damaged"),
         ({"accept_rule": "any"}, "accept_rule"),
         ({"cut_at": 0}, "cut_at"),
         ({"binding": None}, "damaged"),
@@ -86,7 +105,13 @@ def test_damaged_calibrations_are_refused(change: dict[str, Any], said: str) -> 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")
-    for name in ("missing.json", "broken.json", "list.json"):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    _, made = calibrated()
+    made.save(tmp_path / "twice.json")
+    text = (tmp_path / "twice.json").read_text()
+    (tmp_path / "twice.json").write_text(text.replace("{", '{"threshold": 0.9,', 1))
+    names = ("missing.json", "broken.json", "list.json", "deep.json", "twice.json")
+    for name in names:
         with pytest.raises(CalibrationError, match=name):
             ParseConfig(calibration=tmp_path / name)
 

@@ -138,7 +138,7 @@ def test_every_method_of_the_benchmark_answers_on_the_real_pair(engine: Engine) 
 
     item = Item("add", tuple(ASK), lambda text: "def " in text)
     entries = parse_methods("all")
-    warm_up(engine, item, entries)
+    warm_up(engine, entries)
     rows = [measure(engine, Task("t", (item,)), item, entry, 32) for entry in entries]
     assert [row["method"] for row in rows] == list(METHODS)
     for row in rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import resource
 import subprocess
@@ -103,6 +104,20 @@ def runs(program: str, *, name: str = "__main__") -> bool:
     """
     done = _run(program, name)
     return done is not None and done.returncode == PASSED
+
+
+def check_test(program: str) -> None:
+    """Make sure that a test is a program: else every answer would count as wrong.
+
+    Raises
+    ------
+    ValueError
+        With what Python says.
+    """
+    try:
+        ast.parse(program, "test")
+    except SyntaxError as error:
+        raise ValueError(f"test is no Python program: {error}") from error
 
 
 @cache

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from parse_engine.bench.tasks import FORMS, Task, load_tasks
 from parse_engine.cli_args import add_loading, count, loading_of
+from parse_engine.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from parse_engine.bench.store import Store
     from parse_engine.config import ParseConfig
     from parse_engine.engine import Engine
 
@@ -94,6 +96,26 @@ def open_engine(
             )
         return Engine.demo(config=config)
     return Engine.from_pretrained(args.target, args.draft, config=config, **loading_of(args))
+
+
+def same_models(engine: Engine, store: Store) -> list[str]:
+    """Return what tells these models, and what computes them, from others of their names.
+
+    Raises
+    ------
+    InvalidRequestError
+        If rows of a store are of others.
+    """
+    models = [one.fingerprint for one in (engine.target, engine.draft) if one is not None]
+    models.append(engine.target.network.device.type)
+    others = [row["models"] for row in store.rows().values() if row.get("models", models) != models]
+    if others:
+        raise InvalidRequestError(
+            f"{str(store.folder)!r} holds results of other models of these names, or from another "
+            f"device: {others[0]}, not {models}.",
+            "Choose another folder.",
+        )
+    return models
 
 
 def alternate(ways: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, list[float]]:

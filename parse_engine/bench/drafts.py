@@ -12,10 +12,11 @@ from transformers import LogitsProcessorList
 
 from parse_engine.backends.generation import writing_config
 from parse_engine.backends.model import Model
+from parse_engine.bench.common import same_models
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.call import Call, prepare
 from parse_engine.draft import write_draft
-from parse_engine.errors import ContextOverflowError, InvalidRequestError
+from parse_engine.errors import ContextOverflowError
 from parse_engine.options import CallOptions
 from parse_engine.request import Sampling
 from parse_engine.sampling import sampling_processors
@@ -145,16 +146,7 @@ def make_drafts(
     """
     model = engine.draft
     assert model is not None
-    device = model.network.device.type
-    models = [engine.target.fingerprint, model.fingerprint, device]
-    done = store.rows()
-    others = [row["models"] for row in done.values() if row.get("models", models) != models]
-    if others:
-        raise InvalidRequestError(
-            f"{str(store.folder)!r} holds drafts of other models of these names, or written on "
-            f"another device: {others[0]}, not {models}.",
-            "Choose another folder.",
-        )
+    models, done = same_models(engine, store), store.rows()
     for task in tasks:
         for sample in range(how.samples):
             left = [i for i in task.items if (task.name, i.id, method(sample)) not in done]
@@ -169,6 +161,35 @@ def make_drafts(
                     draft = _labelled(engine, task, item, sample, call, ids, check)
                     store.add({**draft.row(), "models": models})
                     yield draft
+
+
+def check_prompts(engine: Engine, tasks: Sequence[Task], how: Drafting) -> None:
+    """Refuse what does not fit into a context, before hours are spent on what does.
+
+    Raises
+    ------
+    ContextOverflowError
+        With the item.
+    """
+    for task in tasks:
+        for item in task.items:
+            try:
+                call = _call(engine, item, how, 0, 0)
+                for model in filter(None, (engine.target, engine.draft)):
+                    _check_width(model, len(model.render(call.request.messages).ids))
+            except ContextOverflowError as error:
+                raise ContextOverflowError(
+                    f"Item {item.id} of {task.name}: {error.problem}", "Leave it out of the file."
+                ) from error
+
+
+def _check_width(model: Model, width: int) -> None:
+    if width >= model.context_window:
+        raise ContextOverflowError(
+            f"A prompt has {width} tokens; the context of {model.name} holds "
+            f"{model.context_window}.",
+            "Leave the item out, or use a model with a longer context.",
+        )
 
 
 def _call(engine: Engine, item: Item, how: Drafting, sample: int, place: int) -> Call:
@@ -229,12 +250,7 @@ def write_batch(
         For each prompt the new tokens; the last is an end of turn, unless the limit came first.
     """
     width = max(map(len, prompts))
-    if width >= model.context_window:
-        raise ContextOverflowError(
-            f"A prompt has {width} tokens; the context of {model.name} holds "
-            f"{model.context_window}.",
-            "Leave the item out, or use a model with a longer context.",
-        )
+    _check_width(model, width)
     # Padded with a token that the prompt has anyway, so that a repetition penalty counts none anew.
     padded = [[ids[0]] * (width - len(ids)) + list(ids) for ids in prompts]
     inputs = torch.tensor(padded, device=model.network.device)

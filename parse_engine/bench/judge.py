@@ -15,7 +15,6 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from parse_engine.bench.common import (
@@ -26,14 +25,14 @@ from parse_engine.bench.common import (
     open_engine,
     tasks_of,
 )
-from parse_engine.bench.drafts import Drafting, LabelledDraft, make_drafts
+from parse_engine.bench.drafts import Drafting, LabelledDraft, check_prompts, make_drafts
 from parse_engine.bench.judge_report import html_report, markdown_report
 from parse_engine.bench.judge_summary import summarize
 from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.bench.verdict_rows import judge_drafts, read_judged
 from parse_engine.calibration import Calibration, read_calibration
-from parse_engine.cli_args import count, cut_rules, names_in, share, temperature
+from parse_engine.cli_args import count, cut_rules, folder, names_in, share, temperature
 from parse_engine.config import ParseConfig
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError
@@ -57,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="rows and report")
+    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="rows and report")
     add_drafting(parser)
     parser.add_argument(
         "--layouts", type=names_in, default=("brief",), metavar="LIST", help="of brief, quote"
@@ -159,6 +158,7 @@ def judged(
         engine = open_engine(
             parser, args, ParseConfig(calibration=calibration, judge_layout=layout or "brief")
         )
+        check_prompts(engine, tasks, how)
         drafts = draft_all(engine, tasks, how, store)
         for way, config in {**asked, **read}.items():
             judging = Engine(engine.target, engine.draft, config)

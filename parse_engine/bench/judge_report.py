@@ -7,6 +7,7 @@ from html import escape
 from itertools import cycle
 from typing import Any
 
+from parse_engine.bench.judge_summary import FEWEST
 from parse_engine.bench.report import STYLE
 from parse_engine.bench.svg import FAINT, Panel
 
@@ -43,7 +44,11 @@ def markdown_report(summary: Mapping[str, Any]) -> str:
         for way, found in task["ways"].items():
             if "too_few" in found:
                 few = found["too_few"]
-                lines += [f"{way}: {few['right']} right, {few['wrong']} wrong: too few.", ""]
+                lines += [
+                    f"{way}: {few['right']} right, {few['wrong']} wrong: too few, it takes "
+                    f"{FEWEST} of each.",
+                    "",
+                ]
                 continue
             lines += [
                 f"| {way} | AUC | accepted of the right, at {most:.0%} of the wrong | threshold |",

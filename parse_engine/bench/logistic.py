@@ -7,18 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 
-from parse_engine.calibration import Combination, features_of
+from parse_engine.calibration import DIRECTION, Combination, features_of
 
 Signals = Mapping[str, float]
-# More of it is better; fitted weights keep to that, so that no signal counts against itself.
-DIRECTION = {
-    "p_correct": 1.0,
-    "mean_logprob": 1.0,
-    "sum_logprob": 1.0,
-    "min_logprob": 1.0,
-    "max_gap": -1.0,
-    "accept_logprob": 1.0,
-}
 SHRINK = 0.02  # weight of the squared weights, of features with standard deviation 1
 STEPS = 200
 

@@ -16,9 +16,10 @@ from parse_engine.prefill import empty_cache, prefill
 from parse_engine.render import encode_plain
 
 WARM_UP_TOKENS = 8
+WARM_UP = Item("warm-up", ({"role": "user", "content": "Name a few colors."},))
 
 
-def warm_up(engine: Engine, item: Item, entries: Sequence[Entry]) -> None:
+def warm_up(engine: Engine, entries: Sequence[Entry]) -> None:
     """Let every method write a few tokens; what a method cannot do with these models it says now.
 
     Raises
@@ -33,13 +34,13 @@ def warm_up(engine: Engine, item: Item, entries: Sequence[Entry]) -> None:
         )
     for entry in entries:
         try:
-            answer_with(engine, item, entry, WARM_UP_TOKENS)
+            answer_with(engine, WARM_UP, entry, WARM_UP_TOKENS)
         except ParseError:
             raise
         except Exception as error:
             raise UnsupportedModelError(
-                f"{entry.label} fails on item {item.id}: {type(error).__name__}: {error}.",
-                f"Leave out the method {entry.name}, or the item.",
+                f"{entry.label} does not work with these models: {type(error).__name__}: {error}.",
+                f"Leave out the method {entry.name}.",
             ) from error
 
 

@@ -14,6 +14,7 @@ from parse_engine.bench.intervals import Estimate
 from parse_engine.bench.methods import METHODS, name_of
 from parse_engine.bench.store import REPORT, Key, Row, Store
 from parse_engine.bench.summary import ALL, Figures, ratio_of, summarize
+from parse_engine.errors import InvalidRequestError
 from parse_engine.view import LOSSY
 
 STYLE = """
@@ -60,7 +61,13 @@ def main(argv: Sequence[str]) -> int:
 
 def finish(store: Store) -> str:
     """Write the page of a run; return its figures as Markdown, and where the page lies."""
-    manifest, rows = store.manifest, store.rows()
+    manifest = store.manifest
+    if not {"methods", "tasks", "config", "machine"} <= manifest.keys():
+        raise InvalidRequestError(
+            f"{str(store.folder)!r} was not written by bench run.",
+            "bench judge draws its report when its command is given again.",
+        )
+    rows = store.rows()
     found = summarize(rows, manifest["methods"], [task["name"] for task in manifest["tasks"]])
     path = store.folder / REPORT
     about, said = setting(manifest, found), notes(manifest, rows, found)
@@ -113,11 +120,18 @@ def spread(estimate: Estimate | None, form: str, scale: float = 1) -> str:
 
 def setting(manifest: dict[str, Any], found: Sequence[Figures]) -> list[str]:
     """Return what was measured, line by line."""
-    config = manifest["config"]
+    config, names = manifest["config"], {task["name"] for task in manifest["tasks"]}
     accepts = {one.method: one.accepts for one in found if one.accepts is not None}
     loaded = [manifest[name] for name in ("dtype", "chat_template_kwargs") if manifest.get(name)]
+    wanted = len(manifest["methods"]) * sum(task["items"] for task in manifest["tasks"])
+    answers = sum(one.items + one.failed for one in found if one.task in names)
     exact = [label for label in manifest["methods"] if METHODS[name_of(label)].exact]
     return [
+        *(
+            [f"Not finished: {answers} of {wanted} answers. Methods may differ in their items."]
+            if answers < wanted
+            else []
+        ),
         LOSSY,
         f"Lossless, up to rounding: {', '.join(exact)}.",
         f"Target {manifest['target']}, draft {manifest['draft']}"

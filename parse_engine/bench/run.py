@@ -2,7 +2,8 @@
 
 Every item is answered by each method before the next item comes, and the methods take turns in
 going first, so that a busy moment of the machine hits all of them and the ratios hold. All write
-greedily. An interrupted run goes on where it was when the same command is given again.
+greedily. An interrupted run goes on where it was when the same command is given again. An answer
+that fails is no end of the run: it is counted in the report, and asked again then.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from parse_engine import __version__
@@ -24,6 +24,7 @@ from parse_engine.bench.common import (
     describe_models,
     machine,
     open_engine,
+    same_models,
     tasks_of,
 )
 from parse_engine.bench.measure import measure, warm_up
@@ -32,7 +33,7 @@ from parse_engine.bench.report import finish
 from parse_engine.bench.store import Store
 from parse_engine.bench.tasks import Item, Task
 from parse_engine.calibration import Calibration
-from parse_engine.cli_args import SETTINGS, add_settings
+from parse_engine.cli_args import SETTINGS, add_settings, folder
 from parse_engine.config import ParseConfig
 from parse_engine.errors import FallbackWarning
 from parse_engine.options import split_options
@@ -57,7 +58,9 @@ def build_parser() -> argparse.ArgumentParser:
         "parse:FILE a calibration (default: target,parse,draft); sequential asks the judge, as "
         "parse:p_correct does",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="results and report")
+    parser.add_argument(
+        "--out", type=folder, required=True, metavar="DIR", help="results and report"
+    )
     add_models(parser)
     add_settings(parser).add_argument(
         "--threshold",
@@ -117,13 +120,14 @@ def answer_all(
         from tqdm import tqdm
 
         engine = open_engine(parser, args, config)
+        models = same_models(engine, store)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FallbackWarning)  # each row says it
-            warm_up(engine, tasks[0].items[0], entries)
+            warm_up(engine, entries)
             try:
                 for task, item, entry in (bar := tqdm(left, disable=None, unit="answer")):
                     row = measure(engine, task, item, entry, args.max_new_tokens)
-                    store.add(row)
+                    store.add({**row, "models": models})
                     if "error" in row:
                         failed = f"{task.name} {item.id}, {entry.label}: {row['error']}"
                         bar.write(failed, file=sys.stderr)

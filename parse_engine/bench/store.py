@@ -85,15 +85,24 @@ class Store:
         InvalidRequestError
             If one is there.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(self.folder / LOCK, timeout=0):
-                yield
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder / LOCK)
+            lock.acquire(timeout=0)
         except Timeout as error:
             raise InvalidRequestError(
                 f"Another run writes to {str(self.folder)!r}.",
                 "Wait until it is done, or choose another folder.",
             ) from error
+        except OSError as error:
+            raise InvalidRequestError(
+                f"Results cannot be written to {str(self.folder)!r}: {error}.",
+                "Give a folder that can be written to; it is made where it is missing.",
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Write a row; it is on disk when this returns."""
@@ -103,11 +112,26 @@ class Store:
             os.fsync(out.fileno())
 
     def rows(self) -> dict[Key, Row]:
-        """Return the rows, the newest of each item and method; not one that was torn off."""
+        """Return the rows, the newest of each item and method; not one that was torn off.
+
+        Raises
+        ------
+        InvalidRequestError
+            If a line is damaged.
+        """
         path = self.folder / RESULTS
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        rows = (json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines())
-        return {key_of(row): row for row in rows}
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        rows = {}
+        for number, line in enumerate(text[: text.rfind("\n") + 1].split("\n")[:-1], 1):
+            try:
+                row = json.loads(line)
+                rows[key_of(row)] = row
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
+                raise InvalidRequestError(
+                    f"{path}, line {number} is damaged: {error!r}.",
+                    "Take the line out: what it held is measured again.",
+                ) from error
+        return rows
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -136,6 +160,12 @@ class Store:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file."""
-    value = json.loads(path.read_text(encoding="utf-8"))
-    assert isinstance(value, dict)
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidRequestError(
+            f"{path} cannot be read: {error}.", "Choose another folder."
+        ) from error
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"{path} is no JSON object.", "Choose another folder.")
     return value

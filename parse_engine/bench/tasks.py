@@ -9,7 +9,10 @@ A file has one JSON object a line, in one of these forms, told by the keys of it
 - your own: ``prompt`` (a text) or ``messages`` (role and content), optionally ``id``, and
   optionally how to check an answer: ``answer``, compared by the ``checker`` ``number`` (the default
   where it is one), ``exact`` (the default for other texts) or ``contains``; or ``test``, a Python
-  program that is run behind the code of the answer and must get to its end.
+  program that is run behind the code of the answer and must get to its end. Of both, ``test`` and
+  ``messages`` count.
+
+Programs have 10 seconds and 1 GiB, and may neither write files, start others nor use the network.
 
 A file may be packed with gzip. What is null counts as not given.
 """
@@ -21,16 +24,19 @@ import hashlib
 import json
 import random
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from parse_engine.bench import checks
 from parse_engine.bench.checks import Check
-from parse_engine.bench.code import CodeTask, check_runs
+from parse_engine.bench.code import CodeTask, check_runs, check_test
+from parse_engine.config import is_number
 from parse_engine.errors import InvalidRequestError
 from parse_engine.request import check_messages
 from parse_engine.types import Message
 
+KEYS = ("prompt", "messages", "id", "answer", "checker", "test")
 FORMS = ("gsm8k", "humaneval", "spec-bench")
 # Small models that are told of the form of the answer first give nothing but the answer.
 ASK_MATHS = (
@@ -174,7 +180,7 @@ def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidRequestError(f"{path}, line {number}: no JSON: {error}.", HINT) from error
         if not isinstance(value, dict):
             raise InvalidRequestError(f"{path}, line {number}: no JSON object.", HINT)
@@ -225,7 +231,8 @@ def _item(form: str | None, path: Path, number: int, line: dict[str, Any]) -> It
         source = json.dumps(line, sort_keys=True)
         return replace(item, messages=check_messages(item.messages), source=source)
     except (LookupError, AttributeError, TypeError, ValueError) as error:
-        raise InvalidRequestError(f"{path}, line {number}: {error}.", HINT) from error
+        said = f"{path}, line {number}: {str(error).removesuffix('.')}."
+        raise InvalidRequestError(said, HINT) from error
 
 
 def _ask(text: str) -> tuple[Message, ...]:
@@ -241,6 +248,7 @@ def _maths(line: dict[str, Any], number: str) -> Item:
 
 def _code(line: dict[str, Any], number: str) -> Item:
     task = CodeTask.from_json({"task_id": number, **line})
+    check_test(task.test)
     check_runs()
     return Item(task.name, tuple(task.messages), task.passed_by)
 
@@ -254,6 +262,9 @@ def _turns(line: dict[str, Any], number: str) -> Item:
 
 
 def _own(line: dict[str, Any], number: str) -> Item:
+    for key in line.keys() - KEYS:
+        if meant := get_close_matches(key, KEYS, 1, 0.8):
+            raise ValueError(f"it has {key!r}: is {meant[0]!r} meant?")
     messages = tuple(line["messages"]) if "messages" in line else _ask(line["prompt"])
     return Item(str(line.get("id", number)), messages, _own_check(line))
 
@@ -262,21 +273,21 @@ def _own_check(line: dict[str, Any]) -> Check | None:
     if "test" in line:
         if not isinstance(line["test"], str):
             raise ValueError(f"test is {line['test']!r}, and must be a program")
+        check_test(line["test"])
         check_runs()
         return checks.passes(line["test"])
     if "answer" not in line:
         if "checker" in line:
             raise ValueError("a checker without an answer to compare with")
         return None
-    if not isinstance(line["answer"], str | int | float):
+    given = line["answer"]
+    if not is_number(given) and not (isinstance(given, str) and given.strip()):
         raise ValueError(f"answer is {line['answer']!r}, and must be a text or a number")
     answer = str(line["answer"])
     usual = "number" if checks.is_number(answer) else "exact"
     checker = line.get("checker", usual)
     if checker not in checks.CHECKERS:
         raise ValueError(f"checker is {checker!r}, and must be one of {', '.join(checks.CHECKERS)}")
-    if checker == "contains" and not answer.strip():
-        raise ValueError("answer is empty, and stands in every text")
     if checker == "number" and checks.number_in(answer) is None:
         raise ValueError(f"answer is {answer!r}, and the checker compares numbers")
     return checks.CHECKERS[checker](answer)

@@ -119,6 +119,11 @@ def parse_methods(spec: str, thresholds: tuple[float, ...] = ()) -> tuple[Entry,
         If there is no such method, or its number is out of range.
     """
     words = [word.strip() for word in spec.split(",") if word.strip()]
+    if not words:
+        raise InvalidRequestError(
+            f"methods is {spec!r}.",
+            f"Name some, with commas between them, or all: {', '.join(METHODS)}.",
+        )
     words = [one for word in words for one in (METHODS if word == "all" else [word])]
     if len(thresholds) > 1:
         words = [
@@ -160,7 +165,9 @@ def _verdict(word: str, method: Method, name: str, head: str) -> VerdictRule | C
         return read_calibration(given)
     takes = f"{', '.join(rules)}, or the file of a calibration" if method.verdicts else "none"
     raise InvalidRequestError(
-        f"{word!r} has the verdict {given!r}.", f"What {name} takes there: {takes}."
+        f"{word!r} has {given!r}, which is no verdict"
+        f"{', and there is no such file' if method.verdicts else ''}.",
+        f"What {name} takes there: {takes}.",
     )
 
 
