@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from parse_engine.calibration import Calibration, read_calibration
 from parse_engine.config import ParseConfig
 from parse_engine.errors import (
+    BoundWarning,
     CalibrationError,
     CallCancelledError,
     CallTimeoutError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BoundWarning",
     "Calibration",
     "CalibrationError",
     "CallCancelledError",

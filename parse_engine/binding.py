@@ -75,6 +75,33 @@ def check_acceptance(
     check_calibration(config, target, draft, able)
 
 
+def outside_bound(config: ParseConfig, tokens: int, temperature: float) -> str | None:
+    """Say why the bound of a calibration does not hold for a draft; None where it does.
+
+    Parameters
+    ----------
+    config : ParseConfig
+        Its ``calibration`` counts; without one there is no bound to be outside of.
+    tokens : int
+        Length of the draft.
+    temperature : float
+        At which it was written.
+    """
+    if config.calibration is None:
+        return None
+    bound = read_calibration(config.calibration).bound
+    if tokens > bound.max_new_tokens:
+        return (
+            f"the draft has {tokens} tokens, and the calibration is of drafts with at most "
+            f"{bound.max_new_tokens}"
+        )
+    tested = [one.temperature for one in bound.tested]
+    if temperature not in tested:
+        listed = " and ".join(f"{one:g}" for one in tested)
+        return f"the temperature is {temperature:g}, and the calibration is of {listed}"
+    return None
+
+
 def check_calibration(
     config: ParseConfig, target: Model, draft: Model | None, able: Ability
 ) -> None:

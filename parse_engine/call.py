@@ -7,12 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from parse_engine.backends.model import Model, Prompt
-from parse_engine.binding import check_acceptance
+from parse_engine.binding import check_acceptance, outside_bound
 from parse_engine.clock import Clock
 from parse_engine.config import ParseConfig
 from parse_engine.cuts import cut_points
 from parse_engine.draft import make_draft, read_back, write_draft
-from parse_engine.errors import ContextOverflowError, FallbackWarning, InvalidRequestError
+from parse_engine.errors import (
+    BoundWarning,
+    ContextOverflowError,
+    FallbackWarning,
+    InvalidRequestError,
+)
 from parse_engine.options import CallOptions, split_options
 from parse_engine.render import encode_plain
 from parse_engine.request import Request, check_request
@@ -184,17 +189,22 @@ def give_up(reason: str, draft: Draft | None = None, checked: Checked | None = N
 
 
 def call_stats(
-    config: ParseConfig,
+    call: Call,
     found: Speculation,
     written: Sequence[int],
     processed: int,
     clock: Clock,
 ) -> CallStats:
     """Put the figures of one call together."""
-    drafted = len(found.draft.ids) if found.draft else 0
+    config, drafted = call.config, len(found.draft.ids) if found.draft else 0
     accepted = len(found.accepted_ids)
     verdicts = found.verdicts.verdict if found.verdicts else ()
     alone = config.mode == "draft"
+    outside = None
+    if found.is_answer:
+        outside = outside_bound(config, drafted, call.request.sampling.temperature)
+    if outside is not None:
+        warnings.warn(f"No bound holds for this answer: {outside}.", BoundWarning, stacklevel=2)
     return CallStats(
         mode=config.mode,
         drafted_tokens=len(written) if alone else drafted,
@@ -213,4 +223,5 @@ def call_stats(
         fallback=found.fallback,
         path=found.checked.path if found.checked else None,
         judge_layout=found.checked.layout if found.checked else None,
+        outside_bound=outside,
     )

@@ -117,7 +117,7 @@ def calibrated(
     """Write the calibration and say what it is."""
     reference = who_says(tasks)
     asked = {"reference": reference, "agree": args.agree, "judge": repr(config)}
-    store.open({**describe_drafting(args, tasks), **asked})
+    store.open({"command": "calibrate", **describe_drafting(args, tasks), **asked})
     engine = open_engine(parser, args, config)
     how, items = drafting(args), sum(len(task.items) for task in tasks)
     check_prompts(engine, tasks, how)

@@ -252,7 +252,7 @@ class Engine:
             processed += fed
         writer.finish()
 
-        stats = call_stats(call.config, found, written, processed, clock)
+        stats = call_stats(call, found, written, processed, clock)
         generation = Generation(
             text=writer.text,
             reasoning=writer.reasoning,

@@ -66,5 +66,9 @@ class CallTimeoutError(ParseError, TimeoutError):
     """The answer was not finished in time; the models stop."""
 
 
+class BoundWarning(UserWarning):
+    """A draft was accepted that the calibration promises nothing about."""
+
+
 class FallbackWarning(UserWarning):
     """A call was answered by the target alone although speculation was asked for."""

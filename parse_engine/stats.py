@@ -53,6 +53,9 @@ class CallStats:
         How the prefixes were judged: in one masked pass, or each on a copy of the cache.
     judge_layout : {"brief", "quote"} or None
         The layout that was really used; None, as ``path``, where the judge was not asked.
+    outside_bound : str or None
+        Why a draft that was accepted whole by a calibrated verdict is none of those that the
+        calibration promises something about.
     """
 
     mode: Mode
@@ -72,6 +75,7 @@ class CallStats:
     fallback: str | None = None
     path: str | None = None
     judge_layout: str | None = None
+    outside_bound: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as a plain dict, ready for JSON."""

@@ -373,7 +373,11 @@ def test_judge_measures_and_goes_on_where_it_was(
     for way, names in signals.items():
         for signal in names:
             assert 0 <= task["ways"][way][signal]["auc"]["value"] <= 1
-    assert (tmp_path / "out" / "report.html").read_text().count("<svg") == 15
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("<svg") == 15
+    assert "<th>quote/yes_no</th><th>AUC</th>" in page
+    assert "|" not in page
+    assert "<h2>task</h2>" in page
     # the last verdict and half of the one before are lost: only these are made again
     text = "\n".join(rows[:-1])
     (tmp_path / "out" / "results.jsonl").write_text(text[:-20])
@@ -579,6 +583,15 @@ def test_promises_that_are_none_and_places_for_no_file_are_refused_at_once(
         with pytest.raises(SystemExit):
             main([*argv, str(tmp_path / "made.json"), "--confidence", confidence])
     assert "less sure than a coin" in capsys.readouterr().err
+
+
+def test_folders_of_other_commands_are_refused(tmp_path: Path, tiny_pair: Engine) -> None:
+    argv = judge_argv(tmp_path, 4)
+    assert main(argv) == 0
+    files = argv[argv.index("--tasks") + 1], argv[argv.index("--out") + 1]
+    calibrating = ["--tasks", files[0], "--out", str(tmp_path / "made.json"), "--rows", files[1]]
+    with pytest.raises(InvalidRequestError, match="by bench judge, not calibrate"):
+        cli_calibrate.main(calibrating)
 
 
 def test_answers_without_a_number_are_not_compared_by_it(

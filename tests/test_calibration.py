@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from parse_engine import (
+    BoundWarning,
     CalibrationError,
     Engine,
     FallbackWarning,
@@ -126,6 +128,26 @@ def test_what_would_void_the_bound_is_refused() -> None:
         ParseConfig(calibration=made, signals=False)
     stricter = ParseConfig(calibration=made, threshold=0.5, cut_at="line").acceptance
     assert (stricter.threshold, stricter.cut_at, stricter.accept_rule) == (0.5, "line", "longest")
+
+
+def test_what_the_bound_says_nothing_about_is_said() -> None:
+    engine, made = calibrated()
+    bound = replace(made.bound, max_new_tokens=4)
+    lax = replace(made, threshold=0.0)
+    whole = ParseConfig(calibration=lax)
+    asked: Any = {"max_new_tokens": 60, "temperature": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        covered = Engine(engine.target, engine.draft, whole).generate(ASK, **asked)
+    assert covered.stats.accepted_fraction == 1
+    assert covered.stats.outside_bound is None
+    short = Engine(engine.target, engine.draft, ParseConfig(calibration=replace(lax, bound=bound)))
+    with pytest.warns(BoundWarning, match="at most 4"):
+        assert "at most 4" in str(short.generate(ASK, **asked).stats.outside_bound)
+    with pytest.warns(BoundWarning, match=r"temperature is 0\.7, and the calibration is of 0"):
+        engine.generate(ASK, **{**asked, "temperature": 0.7}, calibration=lax)
+    # of what is rejected nothing was promised
+    assert short.generate(ASK, **asked, threshold=1.0).stats.outside_bound is None
 
 
 def other_weights(model: Model) -> Model:

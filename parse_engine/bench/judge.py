@@ -136,7 +136,7 @@ def judged(
     parser: argparse.ArgumentParser, args: argparse.Namespace, tasks: Sequence[Task], store: Store
 ) -> str:
     """Draft, check and judge what is not done yet, and return the report."""
-    store.open(describe_drafting(args, tasks))
+    store.open({"command": "bench judge", **describe_drafting(args, tasks)})
     how = drafting(args)
     asked = {
         f"{layout}/{wording}": ParseConfig(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import cycle
+from itertools import cycle, groupby
 from typing import Any
 
 from parse_engine.bench.judge_summary import FEWEST
@@ -120,9 +120,30 @@ def html_report(summary: Mapping[str, Any]) -> str:
                 parts.append(f"<h2>{escape(task['task'])}, {escape(way)}</h2>{_charts(found)}")
     return (
         '<!doctype html><meta charset="utf-8"><title>What verdicts are worth</title>'
-        f"<style>{STYLE} pre {{ white-space: pre-wrap; }}</style><h1>What verdicts are worth</h1>"
-        f"{''.join(parts)}<pre>{escape(markdown_report(summary))}</pre>"
+        f"<style>{STYLE}</style><h1>What verdicts are worth</h1>"
+        f"{''.join(parts)}{_as_html(markdown_report(summary))}"
     )
+
+
+def _as_html(markdown: str) -> str:
+    """Render what a report has of Markdown: headings, tables and paragraphs."""
+    parts = []
+    for is_table, lines in groupby(markdown.splitlines(), key=lambda line: line.startswith("|")):
+        if is_table:
+            head, _, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
+            body = "".join(_row_of(cells, "td") for cells in rows)
+            table = f"<table>{_row_of(head, 'th')}{body}</table>"
+            parts.append(f"<div class=scroll>{table}</div>")
+            continue
+        for line in filter(None, lines):
+            title = line.removeprefix("## ")
+            tag = "p" if title == line else "h2"
+            parts.append(f"<{tag}>{escape(title)}</{tag}>")
+    return "".join(parts)
+
+
+def _row_of(cells: Sequence[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def _charts(found: Mapping[str, Any]) -> str:

@@ -151,6 +151,7 @@ def manifest(
 ) -> dict[str, Any]:
     """Say what is measured, so that nothing else is added to it."""
     return {
+        "command": "bench run",
         **describe_models(args),
         "methods": [entry.label for entry in entries],
         "calibrations": {

@@ -53,6 +53,12 @@ class Store:
         begun = results.exists() and results.stat().st_size > 0
         if path.exists() and begun:  # a manifest alone is of a run that was refused
             found = read_json(path)
+            by, ours = found.get("command"), plain.get("command")
+            if by != ours:
+                raise InvalidRequestError(
+                    f"{str(self.folder)!r} holds another measurement: one by {by}, not {ours}.",
+                    "Choose another folder.",
+                )
             differ = [
                 name for name in sorted({*found, *plain}) if found.get(name) != plain.get(name)
             ]
