@@ -101,7 +101,7 @@ def test_own_files(tmp_path: Path, line: dict[str, Any], right: str, wrong: str)
 
 def test_own_files_need_no_checker(tmp_path: Path) -> None:
     talk = [{"role": "system", "content": "Be\u2028short."}, {"role": "user", "content": "Hi"}]
-    lines = ({"id": "a", "messages": talk}, {"prompt": "Hello"})
+    lines = ({"id": "a", "messages": talk}, {"prompt": "Hello", "idx": 3, "prompts": []})
     task = load_task(str(write(tmp_path / "talk.jsonl", *lines)))
     assert task.name == "talk"
     assert [(item.id, item.check) for item in task.items] == [("a", None), ("2", None)]

@@ -9,8 +9,8 @@ A file has one JSON object a line, in one of these forms, told by the keys of it
 - your own: ``prompt`` (a text) or ``messages`` (role and content), optionally ``id``, and
   optionally how to check an answer: ``answer``, compared by the ``checker`` ``number`` (the default
   where it is one), ``exact`` (the default for other texts) or ``contains``; or ``test``, a Python
-  program that is run behind the code of the answer and must get to its end. Of both, ``test`` and
-  ``messages`` count.
+  program that is run behind the code of the answer and must get to its end. Where there are both,
+  ``test`` counts and not ``answer``, ``messages`` and not ``prompt``.
 
 Programs have 10 seconds and 1 GiB, and may neither write files, start others nor use the network.
 
@@ -36,7 +36,7 @@ from parse_engine.errors import InvalidRequestError
 from parse_engine.request import check_messages
 from parse_engine.types import Message
 
-KEYS = ("prompt", "messages", "id", "answer", "checker", "test")
+KEYS = ("id", "prompt", "messages", "answer", "checker", "test")
 FORMS = ("gsm8k", "humaneval", "spec-bench")
 # Small models that are told of the form of the answer first give nothing but the answer.
 ASK_MATHS = (
@@ -263,7 +263,8 @@ def _turns(line: dict[str, Any], number: str) -> Item:
 
 def _own(line: dict[str, Any], number: str) -> Item:
     for key in line.keys() - KEYS:
-        if meant := get_close_matches(key, KEYS, 1, 0.8):
+        meant = get_close_matches(key, KEYS[1:], 1, 0.8)  # much is close to a name as short as id
+        if meant and meant[0] not in line:
             raise ValueError(f"it has {key!r}: is {meant[0]!r} meant?")
     messages = tuple(line["messages"]) if "messages" in line else _ask(line["prompt"])
     return Item(str(line.get("id", number)), messages, _own_check(line))
