@@ -16,7 +16,7 @@ from parse_engine.cli_args import add_loading, count, loading_of
 from parse_engine.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from parse_engine.bench.store import Store
+    from parse_engine.bench.store import Key, Row, Store
     from parse_engine.config import ParseConfig
     from parse_engine.engine import Engine
 
@@ -98,17 +98,17 @@ def open_engine(
     return Engine.from_pretrained(args.target, args.draft, config=config, **loading_of(args))
 
 
-def same_models(engine: Engine, store: Store) -> list[str]:
+def same_models(engine: Engine, store: Store, rows: Mapping[Key, Row]) -> list[str]:
     """Return what tells these models, and what computes them, from others of their names.
 
     Raises
     ------
     InvalidRequestError
-        If rows of a store are of others.
+        If the rows of the store are of others.
     """
     models = [one.fingerprint for one in (engine.target, engine.draft) if one is not None]
     models.append(engine.target.network.device.type)
-    others = [row["models"] for row in store.rows().values() if row.get("models", models) != models]
+    others = [row["models"] for row in rows.values() if row.get("models", models) != models]
     if others:
         raise InvalidRequestError(
             f"{str(store.folder)!r} holds results of other models of these names, or from another "

@@ -146,7 +146,8 @@ def make_drafts(
     """
     model = engine.draft
     assert model is not None
-    models, done = same_models(engine, store), store.rows()
+    done = store.rows()
+    models = same_models(engine, store, done)
     for task in tasks:
         for sample in range(how.samples):
             left = [i for i in task.items if (task.name, i.id, method(sample)) not in done]
@@ -171,12 +172,13 @@ def check_prompts(engine: Engine, tasks: Sequence[Task], how: Drafting) -> None:
     ContextOverflowError
         With the item.
     """
+    model = engine.draft
+    assert model is not None
     for task in tasks:
         for item in task.items:
             try:
-                call = _call(engine, item, how, 0, 0)
-                for model in filter(None, (engine.target, engine.draft)):
-                    _check_width(model, len(model.render(call.request.messages).ids))
+                call = _call(engine, item, how, 0, 0)  # refuses what the target cannot hold
+                _check_width(model, len(model.render(call.request.messages).ids))
             except ContextOverflowError as error:
                 raise ContextOverflowError(
                     f"Item {item.id} of {task.name}: {error.problem}", "Leave it out of the file."

@@ -8,7 +8,7 @@ from itertools import cycle, groupby
 from typing import Any
 
 from parse_engine.bench.judge_summary import FEWEST
-from parse_engine.bench.report import STYLE
+from parse_engine.bench.report import STYLE, html_table
 from parse_engine.bench.svg import FAINT, Panel
 
 NOTE = (
@@ -131,19 +131,13 @@ def _as_html(markdown: str) -> str:
     for is_table, lines in groupby(markdown.splitlines(), key=lambda line: line.startswith("|")):
         if is_table:
             head, _, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
-            body = "".join(_row_of(cells, "td") for cells in rows)
-            table = f"<table>{_row_of(head, 'th')}{body}</table>"
-            parts.append(f"<div class=scroll>{table}</div>")
+            parts.append(html_table(head, rows))
             continue
         for line in filter(None, lines):
             title = line.removeprefix("## ")
             tag = "p" if title == line else "h2"
             parts.append(f"<{tag}>{escape(title)}</{tag}>")
     return "".join(parts)
-
-
-def _row_of(cells: Sequence[str], tag: str) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def _charts(found: Mapping[str, Any]) -> str:

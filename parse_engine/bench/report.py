@@ -201,10 +201,6 @@ def page(
     pictures: Iterable[Section],
 ) -> str:
     """Return the report as HTML."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in table
-    )
     first = "".join(f'<p class="faint">{escape(line)}</p>' for line in about)
     last = "".join(f"<p>{escape(line)}</p>" for line in said)
     figures = "".join(
@@ -215,9 +211,19 @@ def page(
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>PARSE benchmark</title>'
         f"<style>{STYLE}</style><h1>PARSE beside other ways to answer</h1>{first}{figures}"
-        f"<h2>Figures</h2><p>{HOW}</p><div class=scroll><table><tr>{head}</tr>{body}</table></div>"
+        f"<h2>Figures</h2><p>{HOW}</p>{html_table(COLUMNS, table)}"
         f"{last}</html>\n"
     )
+
+
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table as HTML."""
+    lines = [_row("th", head), *(_row("td", row) for row in rows)]
+    return f"<div class=scroll><table>{''.join(lines)}</table></div>"
+
+
+def _row(tag: str, cells: Iterable[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def sections(

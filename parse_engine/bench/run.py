@@ -120,7 +120,7 @@ def answer_all(
         from tqdm import tqdm
 
         engine = open_engine(parser, args, config)
-        models = same_models(engine, store)
+        models = same_models(engine, store, done)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FallbackWarning)  # each row says it
             warm_up(engine, entries)
