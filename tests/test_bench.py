@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -31,26 +32,42 @@ TASK = code.CodeTask(
     ],
 )
 def test_answers_are_checked_by_running_them(answer: str, passed: bool) -> None:
-    assert TASK.passed_by(answer) is passed
+    assert (TASK.fault(answer) is None) is passed
 
 
 @pytest.mark.parametrize(
-    "program",
+    ("program", "said"),
     [
-        "while True: pass",
-        "x = 'x' * (1 << 31)",
-        "raise SystemExit(3)",
-        "f = open('x', 'w'); f.write('y'); f.close()",
+        ("while True: pass", "more than 1 s|signal"),
+        ("x = 'x' * (1 << 31)", "^MemoryError$"),
+        ("raise SystemExit(3)", "^SystemExit: 3$"),
+        ("import os\nos._exit(0)", "before its last line"),
+        ("import os\nos.abort()", "signal 6"),
+        ("f = open('x', 'w'); f.write('y'); f.close()", "^PermissionError: open is not allowed"),
+        ("import nowhere", "^ModuleNotFoundError: No module named 'nowhere'$"),
+        ("assert 1 + 1 == 3, 'so much'", "^AssertionError: so much$"),
+        ("a b", "^SyntaxError: invalid syntax$"),
+        ("raise ValueError('\\ud800' + 'x' * 10**6)", "^ValueError: .{1,300}$"),
+        ("import sys\nprint('x' * 10**6, file=sys.stderr)\nprint('y' * 10**6)\n1 / 0", "^ZeroDiv"),
     ],
 )
-def test_programs_that_go_too_far_fail(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_fail_say_why(
+    program: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(code, "SECONDS", 1)
-    assert not code.runs(program)
+    assert re.search(said, code.failure(program) or "")
+
+
+def test_what_a_program_prints_is_no_failure() -> None:
+    assert (
+        code.failure("import sys\nprint('x' * 10**6)\nprint('y' * 10**6, file=sys.stderr)") is None
+    )
 
 
 def test_programs_see_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "x")
-    assert code.runs("import os\nassert 'SECRET' not in os.environ\nassert not os.listdir('.')")
+    program = "import os\nassert 'SECRET' not in os.environ\nassert not os.listdir('.')"
+    assert code.failure(program) is None
     assert not Path("x").exists()
 
 

@@ -72,6 +72,7 @@ def test_all_methods_answer_every_item_and_the_report_shows_them(
         assert row["seconds"] >= sum(row["stages"][name] for name in ("draft", "read", "write"))
         assert row["first_s"] is None or row["first_s"] <= row["seconds"]
         assert row["correct"] is False
+        assert row["fault"].startswith("it is not '")
         assert (row["prefill_s"] is not None) == row["method"].startswith("parse")
     alone = {row["item"]: row["text"] for row in rows if row["method"] == "target"}
     assert all(row["text"] == alone[row["item"]] for row in rows if row["method"] == "assisted")

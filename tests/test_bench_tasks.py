@@ -48,14 +48,15 @@ def test_publishers_forms_are_recognized(tmp_path: Path) -> None:
     assert (first.id, second.id) == ("1", "2")
     assert GSM8K["question"] in first.messages[0]["content"]
     assert first.check is not None
-    assert first.check("It is 3 + 1200 = 1203.\n#### 1203")
-    assert not first.check("#### 1204")
+    assert first.check("It is 3 + 1200 = 1203.\n#### 1203") is None
+    assert first.check("#### 1204") == "it comes to 1204, not 1203"
+    assert first.check("I do not know.") == "it has no number"
     assert first.steps
 
     (program,) = programs.items
     assert program.check is not None
-    assert program.check("```python\ndef add(a, b):\n    return a + b\n```")
-    assert not program.check("```python\ndef add(a, b):\n    return a\n```")
+    assert program.check("```python\ndef add(a, b):\n    return a + b\n```") is None
+    assert program.check("```python\ndef add(a, b):\n    return a\n```") == "AssertionError"
 
     (turn,) = chat.items
     assert (turn.id, turn.category, turn.check) == ("81", "writing", None)
@@ -95,8 +96,8 @@ def test_publishers_forms_are_recognized(tmp_path: Path) -> None:
 def test_own_files(tmp_path: Path, line: dict[str, Any], right: str, wrong: str) -> None:
     (item,) = load_task(str(write(tmp_path / "own.jsonl", line))).items
     assert item.check is not None
-    assert item.check(right)
-    assert not item.check(wrong)
+    assert item.check(right) is None
+    assert item.check(wrong)
 
 
 def test_own_files_need_no_checker(tmp_path: Path) -> None:
@@ -128,6 +129,10 @@ def test_own_files_need_no_checker(tmp_path: Path) -> None:
         ([{"prompt": "?", "answer": float("nan")}], "a text or a number"),
         ([{"prompt": "?", "anwser": "x"}], "is 'answer' meant"),
         ([{"prompt": "?", "test": "def ("}], "line 1: test is no Python program"),
+        (
+            [{"prompt": "?", "test": "import re\nfrom nowhere import x\nassert x"}],
+            "line 1: what test imports cannot be imported here: ModuleNotFoundError: No module",
+        ),
         ([{**HUMANEVAL, "test": "def ("}], "line 1: test is no Python program"),
         ([{"prompt": "?", "test": 1}], "must be a program"),
         ([{"prompt": None}], "no known form"),
@@ -174,7 +179,7 @@ def test_files_as_they_are_published_or_exported(tmp_path: Path) -> None:
     nameless = {name: one for name, one in HUMANEVAL.items() if name != "task_id"}
     (item,) = load_task(str(write(tmp_path / "c.jsonl", nameless))).items
     assert item.check is not None
-    assert not item.check("```python\ndef add(a, b):\n    return a\n```")
+    assert item.check("```python\ndef add(a, b):\n    return a\n```") == "AssertionError"
     with pytest.raises(InvalidRequestError, match="in the form of humaneval"):
         load_task(f"gsm8k={tmp_path / 'c.jsonl'}")
 
@@ -264,13 +269,13 @@ def test_false_equations_are_found(text: str, false: str | None) -> None:
     ],
 )
 def test_programs_do_no_harm_and_must_get_to_their_end(program: str) -> None:
-    assert not code.runs(program)
+    assert code.failure(program) is not None
 
 
 def test_what_an_answer_does_as_a_script_is_no_part_of_the_task() -> None:
     task = code.CodeTask.from_json(HUMANEVAL)
     answer = "def add(a, b):\n    return a + b\n\nif __name__ == '__main__':\n    print(input())\n"
-    assert task.passed_by(f"```python\n{answer}```")
+    assert task.fault(f"```python\n{answer}```") is None
 
 
 def test_a_python_that_cannot_run_programs_is_no_verdict_on_them(
@@ -290,5 +295,7 @@ def test_long_sums_and_deep_brackets_are_given_up() -> None:
 
 
 def test_programs_may_read_and_import() -> None:
-    assert code.runs("from __future__ import annotations\nassert __name__ == '__main__'")
-    assert code.runs("import collections, math, random, re\nassert open(re.__file__).read()")
+    program = "from __future__ import annotations\nassert __name__ == '__main__'"
+    assert code.failure(program) is None
+    program = "import collections, math, random, re\nassert open(re.__file__).read()"
+    assert code.failure(program) is None

@@ -43,6 +43,8 @@ from tests.calibrations import calibrated
 from tests.tiny_kinds import kind_model
 from tests.tiny_models import other_family, tiny_model
 
+FAULT = {True: None, False: "it is wrong"}
+
 labelled = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=40)
 
 
@@ -158,7 +160,7 @@ def drafts_of(
                 "min_logprob": (-3 + level, -3.5 + level),
                 "max_gap": (3 - level, 3 - level),
             }
-            draft = LabelledDraft("t", str(item), sample, (1,) * 10, "x = 1", True, right)
+            draft = LabelledDraft("t", str(item), sample, (1,) * 10, "x = 1", True, FAULT[right])
             found.append(Judged(draft, (4, 10), (2, 5), signals))
     return found
 
@@ -231,7 +233,7 @@ def test_what_the_data_cannot_support_is_not_promised(
 
 def test_cuts_that_keep_right_text_and_no_wrong_text_are_chosen() -> None:
     def judged(right: bool, *levels: float) -> Judged:
-        draft = LabelledDraft("t", "1", 0, (1,) * 9, "x", True, right)
+        draft = LabelledDraft("t", "1", 0, (1,) * 9, "x", True, FAULT[right])
         ends = tuple(3 * n for n in range(1, len(levels) + 1))
         return Judged(draft, ends, ends, {"min_logprob": levels, "mean_logprob": levels})
 
@@ -249,7 +251,9 @@ def test_cuts_that_keep_right_text_and_no_wrong_text_are_chosen() -> None:
 
 def test_what_is_kept_is_counted_by_verdict_rule_and_place() -> None:
     def judged(right: bool, ends: tuple[int, ...], **signals: tuple[float, ...]) -> Judged:
-        return Judged(LabelledDraft("t", "1", 0, (1,) * 9, "x", True, right), ends, ends, signals)
+        return Judged(
+            LabelledDraft("t", "1", 0, (1,) * 9, "x", True, FAULT[right]), ends, ends, signals
+        )
 
     sure, unsure = 0.0, -9.0  # log-probabilities: above and below the default of min_prob
     asked = [
@@ -271,7 +275,7 @@ def test_what_is_kept_is_counted_by_verdict_rule_and_place() -> None:
 
 def test_errors_are_located_where_the_first_false_equation_is() -> None:
     text = "2 + 2 = 4\n3 * 3 = 10\n1 + 1 = 2\n"
-    draft = LabelledDraft("t", "1", 0, (1,) * 9, text, True, False)
+    draft = LabelledDraft("t", "1", 0, (1,) * 9, text, True, "it is wrong")
     ends = (110, 121, 131)  # a thought of 100 characters comes before the text
 
     def judged(*levels: float) -> Judged:
@@ -316,7 +320,11 @@ def test_drafts_are_those_that_the_engine_would_judge(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.open({})
     how = Drafting(samples=2, temperature=1.0, seed=3, limit=15, batch=3)
-    drafts = list(make_drafts(engine, [Task("t", items)], how, store, lambda i, t: "a" in t))
+    drafts = list(
+        make_drafts(
+            engine, [Task("t", items)], how, store, lambda i, t: None if "a" in t else "no a"
+        )
+    )
     assert [draft.sample for draft in drafts] == [0] * 4 + [1] * 4
     for draft in drafts[:4]:
         ask = [{"role": "user", "content": draft.item}]
@@ -466,8 +474,8 @@ def test_without_answers_the_targets_own_count(
     assert {row["item"] for row in drafts} == finished
     for row in drafts:
         same = row["text"].strip().casefold() == answers[row["item"]].strip().casefold()
-        assert row["right"] is same
-    assert any(row["right"] for row in drafts)
+        assert (row["fault"] is None) is same
+    assert any(row["fault"] is None for row in drafts)
 
 
 def judge_argv(tmp_path: Path, count: int = 12, *more: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Whether an answer is right: by a number, by a text, by running it."""
+"""What is wrong with an answer, if anything is: by a number, by a text, by running it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 
-from parse_engine.bench.code import code_of, runs
+from parse_engine.bench.code import code_of, failure
 
-Check = Callable[[str], bool]
+Check = Callable[[str], str | None]  # says what is wrong with a text, None if it is right
 
 _NUMBER = r"[-+]?(?:\d[\d,]*)?\.?\d+"
 _FIND_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
@@ -36,22 +36,33 @@ def is_number(text: str) -> bool:
 def number(answer: str) -> Check:
     """Check that the number an answer comes to is the right one."""
     right = number_in(answer)
-    return lambda text: right is not None and number_in(text) == right
+
+    def fault(text: str) -> str | None:
+        found = number_in(text)
+        if found is None:
+            return "it has no number"
+        return None if found == right else f"it comes to {found}, not {right}"
+
+    return fault
 
 
 def exact(answer: str) -> Check:
     """Check that a text is the right one, but for white space around it and capitals."""
-    return lambda text: text.strip().casefold() == answer.strip().casefold()
+    wanted = answer.strip()
+    said = f"it is not {wanted!r}"
+    return lambda text: None if text.strip().casefold() == wanted.casefold() else said
 
 
 def contains(answer: str) -> Check:
     """Check that the right answer stands somewhere in a text, but for capitals."""
-    return lambda text: answer.strip().casefold() in text.casefold()
+    wanted = answer.strip()
+    said = f"it does not contain {wanted!r}"
+    return lambda text: None if wanted.casefold() in text.casefold() else said
 
 
 def passes(test: str) -> Check:
     """Check that a test program runs without an error behind the code of an answer."""
-    return lambda text: runs(f"{code_of(text)}\n{test}\n")
+    return lambda text: failure(f"{code_of(text)}\n{test}\n")
 
 
 CHECKERS: dict[str, Callable[[str], Check]] = {

@@ -17,14 +17,21 @@ from parse_engine.errors import InvalidRequestError
 
 SECONDS = 10
 BYTES = 1 << 30
+SAID = 300  # characters of what a program ends with
 FENCE = re.compile(r"```[ \t]*([\w+-]*)[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 PYTHON = ("python", "python3", "py", "")
 # A program that ends before its last line has not passed, whatever code it exits with.
 PASSED = 77
-# Reads the program and runs it, with writing, deleting, other processes and the network refused. It
-# keeps a model's mistakes from doing harm; it is no prison for somebody who means to break out.
+# Reads the program and runs it, with writing, deleting, other processes and the network refused.
+# What the program prints goes nowhere; what it fails with is said. This keeps a model's mistakes
+# from doing harm; it is no prison for somebody who means to break out.
 RUNNER = f"""
 import os, sys
+from traceback import format_exception_only
+
+said, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+os.dup2(nowhere, 1)
+os.dup2(nowhere, 2)
 
 def guard(event, args, writes=os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
     opens = event == "open" and isinstance(args[2], int) and args[2] & writes
@@ -36,11 +43,13 @@ def guard(event, args, writes=os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     if opens or changes or event.startswith(("subprocess.", "shutil.", "socket.", "pty.")):
         raise PermissionError(f"{{event}} is not allowed here")
 
-program = compile(sys.stdin.buffer.read(), "answer", "exec")
+program = sys.stdin.buffer.read()
 sys.addaudithook(guard)
 try:
-    exec(program, {{"__name__": sys.argv[1]}})
-except SystemExit:
+    exec(compile(program, "answer", "exec"), {{"__name__": sys.argv[1]}})
+except BaseException as error:
+    last = format_exception_only(error)[-1].strip()[:{SAID}]
+    os.write(said, last.encode(errors="backslashreplace"))
     raise SystemExit(1)
 raise SystemExit({PASSED})
 """
@@ -68,10 +77,10 @@ class CodeTask:
         )
         return [{"role": "user", "content": f"{ask}\n\n```python\n{self.prompt.strip()}\n```"}]
 
-    def passed_by(self, answer: str) -> bool:
+    def fault(self, answer: str) -> str | None:
         """Run an answer's code against the tests; what it would do as a script is left out."""
         program = f"{self.program(answer)}\n{self.test}\ncheck({self.entry_point})\n"
-        return runs(program, name="answer")
+        return failure(program, name="answer")
 
     def program(self, answer: str) -> str:
         """Return the code of an answer, behind the imports that the task gave."""
@@ -90,8 +99,8 @@ def code_of(answer: str) -> str:
     return textwrap.dedent(found[0]) if found else answer
 
 
-def runs(program: str, *, name: str = "__main__") -> bool:
-    """Whether a program gets to its end, within limits of time, memory and files.
+def failure(program: str, *, name: str = "__main__") -> str | None:
+    """Return why a program does not get to its end, None if it does, within limits.
 
     It runs in an empty folder of its own, sees no environment, and may read but not write.
 
@@ -103,21 +112,34 @@ def runs(program: str, *, name: str = "__main__") -> bool:
         What it sees as ``__name__``.
     """
     done = _run(program, name)
-    return done is not None and done.returncode == PASSED
+    if done is None:
+        return f"it takes more than {SECONDS} s"
+    if done.returncode == PASSED:
+        return None
+    if done.returncode < 0:
+        return f"it is ended by signal {-done.returncode}"
+    return done.stdout.decode(errors="replace") or "it ends before its last line"
 
 
 def check_test(program: str) -> None:
-    """Make sure that a test is a program: else every answer would count as wrong.
+    """Make sure that a test can be run: else every answer would count as wrong.
 
     Raises
     ------
     ValueError
-        With what Python says.
+        If it is no program, or imports what cannot be imported, with what Python says.
     """
     try:
-        ast.parse(program, "test")
+        lines = ast.parse(program, "test").body
     except SyntaxError as error:
         raise ValueError(f"test is no Python program: {error}") from error
+    imports = [ast.unparse(line) for line in lines if isinstance(line, ast.Import | ast.ImportFrom)]
+    why = _failure_of("\n".join(imports)) if imports else None
+    if why is not None:
+        raise ValueError(f"what test imports cannot be imported here: {why}")
+
+
+_failure_of = cache(failure)  # many tests of a file import the same
 
 
 @cache
@@ -129,7 +151,7 @@ def check_runs() -> None:
     InvalidRequestError
         With what Python says.
     """
-    done = _run("", "__main__", errors=subprocess.PIPE)
+    done = _run("", "__main__")
     if done is None or done.returncode != PASSED:
         said = done.stderr.decode(errors="replace").strip() if done else f"not in {SECONDS} s"
         raise InvalidRequestError(
@@ -139,9 +161,7 @@ def check_runs() -> None:
         )
 
 
-def _run(
-    program: str, name: str, errors: int = subprocess.DEVNULL
-) -> subprocess.CompletedProcess[bytes] | None:
+def _run(program: str, name: str) -> subprocess.CompletedProcess[bytes] | None:
     """Run a program with all limits; None if it takes too long."""
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -150,8 +170,7 @@ def _run(
                 input=program.encode("utf-8", errors="replace"),
                 cwd=folder,
                 env={},
-                stdout=subprocess.DEVNULL,  # a program may print without end
-                stderr=errors,
+                capture_output=True,
                 timeout=SECONDS,
                 preexec_fn=_limit,
                 check=False,

@@ -43,8 +43,8 @@ class LabelledDraft:
         The answer in it, without thinking.
     complete : bool
         Whether the draft model ended by itself. What its limit cut off is no answer to judge.
-    right : bool
-        What the checker says of the text.
+    fault : str or None
+        What the checker finds wrong with the text.
     """
 
     task: str
@@ -53,7 +53,12 @@ class LabelledDraft:
     ids: tuple[int, ...]
     text: str
     complete: bool
-    right: bool
+    fault: str | None
+
+    @property
+    def right(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return self.fault is None
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -127,7 +132,7 @@ def make_drafts(
     tasks: Sequence[Task],
     how: Drafting,
     store: Store,
-    check: Callable[[Item, str], bool],
+    fault_of: Callable[[Item, str], str | None],
 ) -> Iterator[LabelledDraft]:
     """Write and check the drafts that a store does not have yet, and yield each as it is stored.
 
@@ -141,8 +146,8 @@ def make_drafts(
         Samples, limit, batch.
     store : Store
         Keeps the rows. One that has drafts of other models is refused.
-    check : callable
-        Says whether the text of an answer to an item is right.
+    fault_of : callable
+        Says what is wrong with the text of an answer to an item, None if it is right.
     """
     model = engine.draft
     assert model is not None
@@ -159,7 +164,7 @@ def make_drafts(
                 sampling = calls[0].request.sampling
                 written = write_batch(model, prompts, how.limit, sampling)
                 for item, call, ids in zip(items, calls, written, strict=True):
-                    draft = _labelled(engine, task, item, sample, call, ids, check)
+                    draft = _labelled(engine, task, item, sample, call, ids, fault_of)
                     store.add({**draft.row(), "models": models})
                     yield draft
 
@@ -212,7 +217,7 @@ def _labelled(
     sample: int,
     call: Call,
     ids: tuple[int, ...],
-    check: Callable[[Item, str], bool],
+    fault_of: Callable[[Item, str], str | None],
 ) -> LabelledDraft:
     """Make of written tokens what the engine would, and check what it would answer by them."""
     model, target = engine.draft, engine.target
@@ -226,8 +231,9 @@ def _labelled(
     writer = Writer(target, call.prompt.text, (), "draft", lambda _: None)
     writer.accept(draft.ids)
     writer.finish()
-    right = check(item, writer.text)
-    return LabelledDraft(task.name, item.id, sample, draft.ids, writer.text, draft.complete, right)
+    text = writer.text
+    fault = fault_of(item, text)
+    return LabelledDraft(task.name, item.id, sample, draft.ids, text, draft.complete, fault)
 
 
 def write_batch(

@@ -197,8 +197,8 @@ def describe_drafting(args: argparse.Namespace, tasks: Sequence[Task]) -> dict[s
     }
 
 
-def check(item: Item, text: str) -> bool:
-    """Ask the item's own checker."""
+def fault_of(item: Item, text: str) -> str | None:
+    """Ask the item's own checker what is wrong."""
     assert item.check is not None
     return item.check(text)
 
@@ -217,7 +217,7 @@ def draft_all(
         for draft in stored
         if (draft.task, draft.item) in known and draft.sample < how.samples
     ]
-    new = make_drafts(engine, tasks, how, store, check)
+    new = make_drafts(engine, tasks, how, store, fault_of)
     bar = tqdm(new, desc="drafts", total=wanted, initial=len(kept), disable=None, file=sys.stderr)
     return kept + list(bar)
 

@@ -59,10 +59,12 @@ def measure(engine: Engine, task: Task, item: Item, entry: Entry, limit: int) ->
     helped = sum(draft.seconds)
     several = sum(count > 1 for count in target.positions)
     beside: dict[str, str] = {}
-    correct = prefill_s = None
+    correct = fault = prefill_s = None
     # beside the clock: what fails here costs a figure, never the answer
     try:
-        correct = item.check(answer.text) if item.check else None
+        if item.check:
+            fault = item.check(answer.text)
+            correct = fault is None
     except Exception as error:  # noqa: BLE001 - kept in the row, counted in the report
         beside["check_error"] = f"{type(error).__name__}: {error}"
     try:
@@ -76,6 +78,7 @@ def measure(engine: Engine, task: Task, item: Item, entry: Entry, limit: int) ->
         "tokens": answer.tokens,
         "finish_reason": answer.finish_reason,
         "correct": correct,
+        "fault": fault,
         "drafted": answer.drafted,
         "accepted": answer.accepted,
         "target_tokens": sum(target.positions),

@@ -13,6 +13,8 @@ A file has one JSON object a line, in one of these forms, told by the keys of it
   ``test`` counts and not ``answer``, ``messages`` and not ``prompt``.
 
 Programs have 10 seconds and 1 GiB, and may neither write files, start others nor use the network.
+What a test imports must be installed where this runs. Each row of the results says what was wrong
+with an answer, as its ``fault``.
 
 A file may be packed with gzip. What is null counts as not given.
 """
@@ -57,7 +59,7 @@ class Item:
     messages : tuple of dict
         The conversation to answer.
     check : callable, optional
-        Says whether the text of an answer is right; None where nobody can.
+        Says what is wrong with the text of an answer, None if it is right; unset where nobody can.
     category : str
         A part of the task; empty where it has none.
     steps : bool
@@ -250,7 +252,7 @@ def _code(line: dict[str, Any], number: str) -> Item:
     task = CodeTask.from_json({"task_id": number, **line})
     check_test(task.test)
     check_runs()
-    return Item(task.name, tuple(task.messages), task.passed_by)
+    return Item(task.name, tuple(task.messages), task.fault)
 
 
 def _turns(line: dict[str, Any], number: str) -> Item:
