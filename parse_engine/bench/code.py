@@ -111,14 +111,27 @@ def failure(program: str, *, name: str = "__main__") -> str | None:
     name : str
         What it sees as ``__name__``.
     """
-    done = _run(program, name)
-    if done is None:
-        return f"it takes more than {SECONDS} s"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-c", RUNNER, name],
+                input=program.encode("utf-8", errors="replace"),
+                cwd=folder,
+                env={},
+                capture_output=True,
+                timeout=SECONDS,
+                preexec_fn=_limit,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"it takes more than {SECONDS} s"
     if done.returncode == PASSED:
         return None
     if done.returncode < 0:
         return f"it is ended by signal {-done.returncode}"
-    return done.stdout.decode(errors="replace") or "it ends before its last line"
+    # of the program only the first is heard, of a Python that cannot start the second
+    said = (done.stdout or done.stderr).decode(errors="replace").strip()
+    return said or "it ends before its last line"
 
 
 def check_test(program: str) -> None:
@@ -128,18 +141,23 @@ def check_test(program: str) -> None:
     ------
     ValueError
         If it is no program, or imports what cannot be imported, with what Python says.
+    InvalidRequestError
+        If no program can be run here.
     """
     try:
         lines = ast.parse(program, "test").body
     except SyntaxError as error:
         raise ValueError(f"test is no Python program: {error}") from error
+    check_runs()
     imports = [ast.unparse(line) for line in lines if isinstance(line, ast.Import | ast.ImportFrom)]
-    why = _failure_of("\n".join(imports)) if imports else None
+    _check_imports("\n".join(imports))
+
+
+@cache  # many tests of a file import the same
+def _check_imports(imports: str) -> None:
+    why = failure(imports)
     if why is not None:
         raise ValueError(f"what test imports cannot be imported here: {why}")
-
-
-_failure_of = cache(failure)  # many tests of a file import the same
 
 
 @cache
@@ -151,32 +169,13 @@ def check_runs() -> None:
     InvalidRequestError
         With what Python says.
     """
-    done = _run("", "__main__")
-    if done is None or done.returncode != PASSED:
-        said = done.stderr.decode(errors="replace").strip() if done else f"not in {SECONDS} s"
+    why = failure("")
+    if why is not None:
         raise InvalidRequestError(
             f"{sys.executable} cannot run an empty program without an environment and in "
-            f"{BYTES >> 20} MiB: {said}.",
+            f"{BYTES >> 20} MiB: {why}.",
             "Leave out the tasks whose answers are programs, or use a Python that can.",
         )
-
-
-def _run(program: str, name: str) -> subprocess.CompletedProcess[bytes] | None:
-    """Run a program with all limits; None if it takes too long."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            return subprocess.run(
-                [sys.executable, "-I", "-c", RUNNER, name],
-                input=program.encode("utf-8", errors="replace"),
-                cwd=folder,
-                env={},
-                capture_output=True,
-                timeout=SECONDS,
-                preexec_fn=_limit,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return None
 
 
 def _limit() -> None:
