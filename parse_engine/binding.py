@@ -75,7 +75,9 @@ def check_acceptance(
     check_calibration(config, target, draft, able)
 
 
-def outside_bound(config: ParseConfig, tokens: int, temperature: float) -> str | None:
+def outside_bound(
+    config: ParseConfig, tokens: int, temperature: float, *, complete: bool
+) -> str | None:
     """Say why the bound of a calibration does not hold for a draft; None where it does.
 
     Parameters
@@ -86,6 +88,8 @@ def outside_bound(config: ParseConfig, tokens: int, temperature: float) -> str |
         Length of the draft.
     temperature : float
         At which it was written.
+    complete : bool
+        Whether it came to an end, or was cut off by a limit.
     """
     if config.calibration is None:
         return None
@@ -95,6 +99,8 @@ def outside_bound(config: ParseConfig, tokens: int, temperature: float) -> str |
             f"the draft has {tokens} tokens, and the calibration is of drafts with at most "
             f"{bound.max_new_tokens}"
         )
+    if not complete:
+        return "a limit cut the draft off, and the calibration is of drafts that came to an end"
     tested = [one.temperature for one in bound.tested]
     if temperature not in tested:
         listed = " and ".join(f"{one:g}" for one in tested)

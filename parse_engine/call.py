@@ -201,8 +201,13 @@ def call_stats(
     verdicts = found.verdicts.verdict if found.verdicts else ()
     alone = config.mode == "draft"
     outside = None
-    if found.is_answer:
-        outside = outside_bound(config, drafted, call.request.sampling.temperature)
+    if found.draft and accepted == drafted:
+        outside = outside_bound(
+            config,
+            drafted,
+            call.request.sampling.temperature,
+            complete=found.draft.complete,
+        )
     if outside is not None:
         warnings.warn(f"No bound holds for this answer: {outside}.", BoundWarning, stacklevel=2)
     return CallStats(

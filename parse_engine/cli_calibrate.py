@@ -91,6 +91,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     check_out(args.out)
     tasks = tasks_of(args)
+    check_distinct(tasks)
     wording = {name: getattr(args, name) for name in ("labels", "brief", "question")}
     config = ParseConfig(verdict="p_correct", judge_layout=args.judge_layout, **wording)
     store = Store(args.rows or Path(f"{args.out}.rows"))
@@ -101,10 +102,29 @@ def main(argv: Sequence[str]) -> int:
 
 def check_out(path: Path) -> None:
     """Refuse a place where no file can be written, before hours are spent on what goes there."""
-    if path.is_dir() or (path.exists() and not os.access(path, os.W_OK)):
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path if path.exists() else path.parent, os.W_OK)
+    except OSError:
+        writable = False
+    if path.is_dir() or not writable:
         raise InvalidRequestError(
-            f"The calibration cannot be written to {str(path)!r}.", "Give the path of a file."
+            f"The calibration cannot be written to {str(path)!r}.",
+            "Give the path of a file, in a folder that you may write to.",
         )
+
+
+def check_distinct(tasks: Sequence[Task]) -> None:
+    """Refuse a prompt that stands there twice: a bound counts on items that are independent."""
+    first: dict[str, str] = {}
+    for task in tasks:
+        for item in task.items:
+            name = f"{item.id} of {task.name}"
+            if (other := first.setdefault(repr(item.messages), name)) != name:
+                raise InvalidRequestError(
+                    f"Items {other} and {name} have the same prompt.",
+                    "Give each prompt once: --samples sets how many drafts of each are written.",
+                )
 
 
 def calibrated(

@@ -310,7 +310,18 @@ def test_methods_are_told_what_to_accept_by(tmp_path: Path) -> None:
             parse_methods(spec)
 
 
-@pytest.mark.parametrize("spec", ["eagle", "parse@2", "parse@x", "target@1", "spec_reason@11"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "eagle",
+        "parse@2",
+        "parse@x",
+        "target@1",
+        "spec_reason@11",
+        "parse@x@0.3",
+        "parse@0.9:min_prob@0.1",
+    ],
+)
 def test_unknown_methods_and_numbers_are_refused(spec: str) -> None:
     with pytest.raises(InvalidRequestError, match=re.escape(spec.partition("@")[0])):
         parse_methods(spec)

@@ -583,7 +583,7 @@ def test_promises_that_are_none_and_places_for_no_file_are_refused_at_once(
 ) -> None:
     path = task_file(tmp_path, 4, answer="a", checker="contains")
     argv = ["calibrate", "--tasks", str(path), "--out"]
-    for place in (str(tmp_path), ""):
+    for place in (str(tmp_path), "", str(path / "made.json")):
         assert main([*argv, place]) == 1
         assert "cannot be written" in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == [path]
@@ -591,6 +591,18 @@ def test_promises_that_are_none_and_places_for_no_file_are_refused_at_once(
         with pytest.raises(SystemExit):
             main([*argv, str(tmp_path / "made.json"), "--confidence", confidence])
     assert "less sure than a coin" in capsys.readouterr().err
+
+
+def test_a_prompt_that_stands_there_twice_is_refused_before_anything_is_drafted(
+    tmp_path: Path, tiny_pair: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = task_file(tmp_path, 4, answer="a", checker="contains")
+    lines = path.read_text().splitlines()
+    again = json.dumps({**json.loads(lines[0]), "id": "again"})
+    path.write_text("\n".join([*lines, again]) + "\n")
+    assert main(["calibrate", "--tasks", str(path), "--out", str(tmp_path / "made.json")]) == 1
+    assert "again of task have the same prompt" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [path]
 
 
 def test_folders_of_other_commands_are_refused(tmp_path: Path, tiny_pair: Engine) -> None:

@@ -146,6 +146,8 @@ def test_what_the_bound_says_nothing_about_is_said() -> None:
         assert "at most 4" in str(short.generate(ASK, **asked).stats.outside_bound)
     with pytest.warns(BoundWarning, match=r"temperature is 0\.7, and the calibration is of 0"):
         engine.generate(ASK, **{**asked, "temperature": 0.7}, calibration=lax)
+    with pytest.warns(BoundWarning, match="a limit cut the draft off"):
+        engine.generate(ASK, max_new_tokens=2, temperature=0, calibration=lax)
     # of what is rejected nothing was promised
     assert short.generate(ASK, **asked, threshold=1.0).stats.outside_bound is None
 

@@ -18,6 +18,10 @@ class ChatContextOverflowError(parse.ContextOverflowError, langchain.ContextOver
     """The conversation leaves no room for an answer in the context of the model."""
 
 
+class ChatCalibrationError(parse.CalibrationError, langchain.ModelInvalidRequestError):
+    """A calibration cannot be read, or is of something else."""
+
+
 class ChatModelNotFoundError(parse.ModelNotFoundError, langchain.ModelNotFoundError):
     """A model could not be found or downloaded."""
 
@@ -33,6 +37,7 @@ class ChatTimeoutError(parse.CallTimeoutError, langchain.ModelTimeoutError):
 FAMILY: dict[type[parse.ParseError], type[parse.ParseError]] = {
     parse.InvalidRequestError: ChatInvalidRequestError,
     parse.ContextOverflowError: ChatContextOverflowError,
+    parse.CalibrationError: ChatCalibrationError,
     parse.ModelNotFoundError: ChatModelNotFoundError,
     parse.UnsupportedModelError: ChatUnsupportedModelError,
     parse.CallTimeoutError: ChatTimeoutError,

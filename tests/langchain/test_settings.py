@@ -122,6 +122,16 @@ def test_models_load_once_when_many_threads_ask(llm: ChatParse) -> None:
     assert len(set(map(id, found))) == 1
 
 
+def test_calibrations_that_do_not_fit_are_of_langchains_family() -> None:
+    engine, made = calibrated()
+    foreign = replace(made, binding=replace(made.binding, target_fingerprint="other"))
+    llm = ChatParse(engine=engine, max_tokens=9)
+    for wrong in (foreign, "none.json"):
+        with pytest.raises(parse.CalibrationError) as refused:
+            llm.invoke("Hi", calibration=wrong)
+        assert isinstance(refused.value, langchain.ModelInvalidRequestError)
+
+
 def test_a_calibration_is_kept_as_what_it_says(tmp_path: Path) -> None:
     engine, made = calibrated()
     path = tmp_path / "calibration.json"

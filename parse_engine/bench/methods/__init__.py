@@ -148,6 +148,11 @@ def _entry(word: str) -> Entry:
     # the name of a file may have an @ too
     if "@" in word and not Path(word.partition(":")[2]).is_file():
         head, at, number = word.rpartition("@")
+    if head.partition(":")[0] != name:
+        raise InvalidRequestError(
+            f"{word!r} has {head[len(name) :]!r} behind the name.",
+            "Write NAME[:VERDICT][@NUMBER], the number last and once.",
+        )
     method = METHODS[name]
     level = _level(word, method, name, number) if at else None
     label = head if level is None else f"{head}@{_shown(level)}"
