@@ -133,7 +133,16 @@ def test_own_files_need_no_checker(tmp_path: Path) -> None:
             [{"prompt": "?", "test": "import re\nfrom nowhere import x\nassert x"}],
             "line 1: what test imports cannot be imported here: ModuleNotFoundError: No module",
         ),
-        ([{**HUMANEVAL, "test": "def ("}], "line 1: test is no Python program"),
+        ([{**HUMANEVAL, "test": "def check("}], "line 1: test is no Python program"),
+        ([{**HUMANEVAL, "test": f"check = {'-' * 100_000}1"}], "line 1: test is no Python program"),
+        ([{**HUMANEVAL, "test": "assert True"}], "line 1: test has no function check"),
+        ([{**HUMANEVAL, "entry_point": "other"}], "entry_point is 'other', and must be"),
+        ([{**HUMANEVAL, "entry_point": 5}], "entry_point is 5, and must be a text"),
+        ([{"prompt": " "}], "what is asked is ' ', and must be a text"),
+        (
+            [{"question": ["a"], "answer": "#### 1"}],
+            r"what is asked is \['a'\], and must be a text",
+        ),
         ([{"prompt": "?", "test": 1}], "must be a program"),
         ([{"prompt": None}], "no known form"),
         ([{"question": "?", "answer": "#### none"}], "no number"),
@@ -213,6 +222,27 @@ def test_items_are_drawn_by_a_seed(tmp_path: Path) -> None:
         task.sample(None, 0, skip=50)
 
 
+def test_a_body_in_a_block_stands_behind_the_prompt() -> None:
+    task = code.CodeTask(
+        "f", 'def f(x):\n    """Add one."""\n', "def check(f):\n    assert f(1) == 2", "f"
+    )
+    for answer in (
+        "    return x + 1",
+        "```python\n    return x + 1\n```",
+        "```\nreturn x + 1\n```",
+    ):
+        assert task.fault(answer) is None
+
+
+def test_damaged_archives_are_refused(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b'{"prompt": "What is it?"}' * 50))
+    packed[14:20] = bytes(6)
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(packed)
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        load_task(str(path))
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [
@@ -224,6 +254,9 @@ def test_items_are_drawn_by_a_seed(tmp_path: Path) -> None:
         ("#### ", None),
         ("none", None),
         ("5 apples ####", 5),
+        ("It is 1e5.", 1e5),
+        ("#### 1e-05", 1e-5),
+        ("It is 0.00001", 1e-5),
     ],
 )
 def test_numbers_of_answers(text: str, number: float | None) -> None:

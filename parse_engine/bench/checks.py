@@ -10,7 +10,7 @@ from parse_engine.bench.code import code_of, failure
 
 Check = Callable[[str], str | None]  # says what is wrong with a text, None if it is right
 
-_NUMBER = r"[-+]?(?:\d[\d,]*)?\.?\d+"
+_NUMBER = r"[-+]?(?:\d[\d,]*)?\.?\d+(?:[eE][-+]?\d{1,3}(?!\d))?"
 _FIND_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
 
 

@@ -66,8 +66,23 @@ class CodeTask:
 
     @classmethod
     def from_json(cls, item: dict[str, Any]) -> CodeTask:
-        """Read one line of the publisher's file."""
-        return cls(item["task_id"], item["prompt"], item["test"], item["entry_point"])
+        """Read one line of the publisher's file.
+
+        Raises
+        ------
+        ValueError
+            If no answer to it could be right.
+        """
+        keys = ("prompt", "test", "entry_point")
+        for key in keys:
+            if not isinstance(item[key], str):
+                raise ValueError(f"{key} is {item[key]!r}, and must be a text")
+        prompt, test, name = (item[key] for key in keys)
+        if not name.isidentifier() or f"def {name}" not in prompt:
+            raise ValueError(f"entry_point is {name!r}, and must be a function that prompt begins")
+        if "check" not in test:
+            raise ValueError("test has no function check, which is what an answer is given to")
+        return cls(str(item["task_id"]), prompt, test, name)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -87,7 +102,8 @@ class CodeTask:
         code = code_of(answer)
         given = self.prompt.split(f"def {self.entry_point}")[0]
         if f"def {self.entry_point}" not in code:
-            return self.prompt + code
+            body = code if code[:1].isspace() else textwrap.indent(code, "    ")
+            return f"{self.prompt.rstrip()}\n{body}"
         return f"{given}\n{code}"
 
 
@@ -146,8 +162,8 @@ def check_test(program: str) -> None:
     """
     try:
         lines = ast.parse(program, "test").body
-    except SyntaxError as error:
-        raise ValueError(f"test is no Python program: {error}") from error
+    except (SyntaxError, MemoryError, RecursionError) as error:  # the latter two if nested deep
+        raise ValueError(f"test is no Python program: {error!r}") from error
     check_runs()
     imports = [ast.unparse(line) for line in lines if isinstance(line, ast.Import | ast.ImportFrom)]
     _check_imports("\n".join(imports))

@@ -25,6 +25,7 @@ import gzip
 import hashlib
 import json
 import random
+import zlib
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -171,7 +172,7 @@ def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
     """Return the objects of a JSONL file with the numbers of their lines."""
     try:
         text = _unpacked(path).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InvalidRequestError(
             f"The task file {str(path)!r} cannot be read: {error}.",
             f"Give the path of a JSONL file, or one of {', '.join(FORMS)} with --data FOLDER.",
@@ -237,7 +238,10 @@ def _item(form: str | None, path: Path, number: int, line: dict[str, Any]) -> It
         raise InvalidRequestError(said, HINT) from error
 
 
-def _ask(text: str) -> tuple[Message, ...]:
+def _ask(text: str, added: str = "") -> tuple[Message, ...]:
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"what is asked is {text!r}, and must be a text")
+    text += added
     return ({"role": "user", "content": text},)
 
 
@@ -245,7 +249,7 @@ def _maths(line: dict[str, Any], number: str) -> Item:
     if checks.number_in(line["answer"].rpartition("####")[2]) is None:
         raise ValueError("no number behind ####")
     check = checks.number(line["answer"])
-    return Item(number, _ask(f"{line['question']}\n\n{ASK_MATHS}"), check, steps=True)
+    return Item(number, _ask(line["question"], f"\n\n{ASK_MATHS}"), check, steps=True)
 
 
 def _code(line: dict[str, Any], number: str) -> Item:
