@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from parse_engine.errors import CalibrationError
 
 Reference = Literal["checker", "target"]
 
-FORMAT = 2  # changes when older files would be misread
+FORMAT = 3  # changes when older files would be misread
 EDGE = 1e-6  # p_correct is kept so far from 0 and 1, where its log-odds are infinite
 # Which way each signal points: no weight may turn it around.
 DIRECTION = {
@@ -173,7 +174,12 @@ class Calibration:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, ready for JSON, as ``read_calibration`` takes them."""
-        return {"format": FORMAT, **asdict(self)}
+        return {"format": FORMAT, **asdict(self), "sha256": self.digest}
+
+    @property
+    def digest(self) -> str:
+        """What tells whether a file still says what calibrate wrote: a bound is of that only."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it to a JSON file."""
@@ -228,12 +234,18 @@ def read_calibration(given: Calibration | Mapping[str, Any] | str | PathLike[str
             ),
             "binding": _part(Binding, values["binding"]),
         }
-        plain = {name: value for name, value in values.items() if name != "format"}
-        return _part(Calibration, {**plain, **parts})
-    except (KeyError, TypeError) as error:
+        plain = {name: values[name] for name in values if name not in ("format", "sha256")}
+        made = _part(Calibration, {**plain, **parts})
+        if values["sha256"] != made.digest:
+            raise CalibrationError(
+                f"{source} was changed after calibrate wrote it, and its bound is of what it was.",
+                "Give the file as it was; a stricter threshold can be set beside it.",
+            )
+    except (KeyError, TypeError, OverflowError) as error:
         raise CalibrationError(
             f"{source} is incomplete or damaged: {error}.", "Calibrate again."
         ) from error
+    return made
 
 
 def _part(kind: type[Part], values: Mapping[str, Any]) -> Part:

@@ -74,6 +74,9 @@ BOUND = {"false_accept": 0.15, "confidence": 0.95, "tested": [TRIED], "max_new_t
     ("change", "said"),
     [
         ({"format": 99}, "format 99"),
+        ({"threshold": 0.0}, "was changed"),
+        ({"bound": {**BOUND, "max_new_tokens": 10**9}}, "was changed"),
+        ({"bound": {**BOUND, "tested": [{**TRIED, "wrong_items": 10**400}]}}, "damaged"),
         ({"threshold": 2}, "threshold"),
         ({"threshold": "high"}, "threshold"),
         ({"combination": {**ZERO, "bias": 1.0, "luck": 2.0}}, "luck"),
