@@ -60,10 +60,15 @@ class Speculation:
         return self.checked.verdicts if self.checked and self.fallback is None else None
 
     @property
+    def whole(self) -> Draft | None:
+        """The draft, if all of it stays."""
+        stays = self.draft is not None and len(self.accepted_ids) == len(self.draft.ids)
+        return self.draft if stays else None
+
+    @property
     def is_answer(self) -> bool:
         """Whether the draft stays whole, and had come to its end."""
-        draft = self.draft
-        return draft is not None and draft.complete and len(self.accepted_ids) == len(draft.ids)
+        return self.whole is not None and self.whole.complete
 
 
 def check_types(target: object, draft: object, config: object) -> None:
@@ -201,13 +206,9 @@ def call_stats(
     verdicts = found.verdicts.verdict if found.verdicts else ()
     alone = config.mode == "draft"
     outside = None
-    if found.draft and accepted == drafted:
-        outside = outside_bound(
-            config,
-            drafted,
-            call.request.sampling.temperature,
-            complete=found.draft.complete,
-        )
+    if found.whole is not None:
+        temperature = call.request.sampling.temperature
+        outside = outside_bound(config, drafted, temperature, complete=found.whole.complete)
     if outside is not None:
         warnings.warn(f"No bound holds for this answer: {outside}.", BoundWarning, stacklevel=2)
     return CallStats(

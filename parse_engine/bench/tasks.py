@@ -241,8 +241,7 @@ def _item(form: str | None, path: Path, number: int, line: dict[str, Any]) -> It
 def _ask(text: str, added: str = "") -> tuple[Message, ...]:
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"what is asked is {text!r}, and must be a text")
-    text += added
-    return ({"role": "user", "content": text},)
+    return ({"role": "user", "content": text + added},)
 
 
 def _maths(line: dict[str, Any], number: str) -> Item:
