@@ -21,6 +21,7 @@ from parse_engine.config import (
     is_number,
 )
 from parse_engine.errors import CalibrationError
+from parse_engine.strict_json import strict_loads
 
 Reference = Literal["checker", "target"]
 
@@ -211,7 +212,7 @@ def read_calibration(given: Calibration | Mapping[str, Any] | str | PathLike[str
         source = f"The calibration {str(given)!r}"
         try:
             text = Path(given).read_text(encoding="utf-8")
-            values = json.loads(text, object_pairs_hook=_without_doubles)
+            values = strict_loads(text)
         except (OSError, ValueError, RecursionError) as error:
             raise CalibrationError(
                 f"{source} cannot be read: {error}.", "Give a file that calibrate wrote."
@@ -254,11 +255,3 @@ def _part(kind: type[Part], values: Mapping[str, Any]) -> Part:
     if differ := sorted(wanted ^ dict(values).keys()):
         raise TypeError(f"its {kind.__name__.lower()} lacks, or should not have, {differ[0]!r}")
     return kind(**values)
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of names and values, each name once: of two values the last would count."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError(f"one of the names {sorted(made)} stands there twice")
-    return made

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from parse_engine.config import AcceptRule, CutRule, JudgeLayout, Mode, VerdictRule, VerifyOrder
+from parse_engine.strict_json import strict_loads
 
 if TYPE_CHECKING:
     from parse_engine.backends.source import LoadOptions
@@ -180,9 +180,9 @@ def _add_call(
 def json_object(text: str) -> dict[str, Any]:
     """Read names and values."""
     try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
+        found = strict_loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object: {error}") from error
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parse_engine import Engine, bench
-from parse_engine.bench import code, common, memory, verify
+from parse_engine.bench import code, common, memory, sandbox, verify
 from tests.scripted import scripted
 from tests.tiny_models import tiny_model
 
@@ -54,20 +54,21 @@ def test_answers_are_checked_by_running_them(answer: str, passed: bool) -> None:
 def test_programs_that_fail_say_why(
     program: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code, "SECONDS", 1)
-    assert re.search(said, code.failure(program) or "")
+    monkeypatch.setattr(sandbox, "SECONDS", 1)
+    assert re.search(said, sandbox.failure(program) or "")
 
 
 def test_what_a_program_prints_is_no_failure() -> None:
     assert (
-        code.failure("import sys\nprint('x' * 10**6)\nprint('y' * 10**6, file=sys.stderr)") is None
+        sandbox.failure("import sys\nprint('x' * 10**6)\nprint('y' * 10**6, file=sys.stderr)")
+        is None
     )
 
 
 def test_programs_see_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "x")
     program = "import os\nassert 'SECRET' not in os.environ\nassert not os.listdir('.')"
-    assert code.failure(program) is None
+    assert sandbox.failure(program) is None
     assert not Path("x").exists()
 
 

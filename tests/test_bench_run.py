@@ -19,10 +19,11 @@ from parse_engine import (
     bench,
 )
 from parse_engine.bench import checks, measure, run
+from parse_engine.bench.forms import Item
 from parse_engine.bench.methods import METHODS
 from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.bench.store import Store
-from parse_engine.bench.tasks import Item, Task
+from parse_engine.bench.tasks import Task
 from parse_engine.cli import main as cli
 from tests.calibrations import calibrated
 from tests.scripted import scripted

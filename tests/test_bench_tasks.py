@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from parse_engine import InvalidRequestError
-from parse_engine.bench import code
+from parse_engine.bench import checks, code, sandbox
 from parse_engine.bench.arithmetic import first_wrong_step
 from parse_engine.bench.checks import number_in
 from parse_engine.bench.tasks import Task, load_task, load_tasks
@@ -120,7 +120,13 @@ def test_own_files_need_no_checker(tmp_path: Path) -> None:
         ([{"messages": []}], "line 1"),
         ([{"prompt": "?", "checker": "number"}], "without an answer"),
         ([{"prompt": "?", "answer": "x", "checker": "regex"}], "regex"),
-        ([{"prompt": "?", "id": 1}, {"prompt": "?", "id": "1"}], "twice"),
+        ([{"prompt": "?", "answer": "x", "checker": ["exact"]}], r"checker is \['exact'\]"),
+        ([{"messages": 5}], "messages is int 5"),
+        (
+            [{"prompt": "?", "id": 1}, {"prompt": "?", "id": "1"}],
+            "line 2: its id '1' is that of line 1",
+        ),
+        ([{"prompt": "?", "id": 2}, {"prompt": "?"}], "line 2: its id '2' is that of line 1"),
         ([{"prompt": "?", "answer": ["x"]}], "a text or a number"),
         ([{"prompt": "?", "answer": "x", "checker": "number"}], "compares numbers"),
         ([{"prompt": "?", "answer": " ", "checker": "contains"}], "a text or a number"),
@@ -132,6 +138,10 @@ def test_own_files_need_no_checker(tmp_path: Path) -> None:
         (
             [{"prompt": "?", "test": "import re\nfrom nowhere import x\nassert x"}],
             "line 1: what test imports cannot be imported here: ModuleNotFoundError: No module",
+        ),
+        (
+            [{"prompt": "?", "test": "if __name__ == '__main__':\n    unittest.main()"}],
+            "line 1: test calls unittest.main",
         ),
         ([{**HUMANEVAL, "test": "def check("}], "line 1: test is no Python program"),
         ([{**HUMANEVAL, "test": f"check = {'-' * 100_000}1"}], "line 1: test is no Python program"),
@@ -145,7 +155,9 @@ def test_own_files_need_no_checker(tmp_path: Path) -> None:
         ),
         ([{"prompt": "?", "test": 1}], "must be a program"),
         ([{"prompt": None}], "no known form"),
-        ([{"question": "?", "answer": "#### none"}], "no number"),
+        ([{"question": "?", "answer": "#### none"}], "a number behind ####"),
+        ([{"question": "?", "answer": ["#### 1"]}], r"answer is \['#### 1'\]"),
+        ([{**SPEC_BENCH, "turns": [1]}], "what is asked is 1, and must be a text"),
         ([{**SPEC_BENCH, "turns": []}], "list of texts"),
         ([{**SPEC_BENCH, "turns": "Write."}], "list of texts"),
         ([{**HUMANEVAL, "prompt": 1}], "line 1"),
@@ -167,12 +179,17 @@ def test_wrong_names_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "b.jsonl", GSM8K)
     with pytest.raises(InvalidRequestError, match=r"a\.jsonl, b\.jsonl"):
         load_task("gsm8k", tmp_path)
+    with pytest.raises(InvalidRequestError, match="Task 'a' has no file"):
+        load_task("a=")
+    (tmp_path / "d.jsonl").write_text('{"prompt": "?", "answer": "1", "answer": "2"}')
+    with pytest.raises(InvalidRequestError, match=r"line 1: .* 'answer' stands twice"):
+        load_task(str(tmp_path / "d.jsonl"))
     for spec in (f"{path},{path}", " , "):
         with pytest.raises(InvalidRequestError, match="its own name"):
             load_tasks(spec)
     for text in ("{", '{"prompt": ' + "[" * 100_000):
         (tmp_path / "c.jsonl").write_text(text, encoding="utf-8")
-        with pytest.raises(InvalidRequestError, match="no JSON"):
+        with pytest.raises(InvalidRequestError, match="no readable JSON"):
             load_task(str(tmp_path / "c.jsonl"))
 
 
@@ -295,14 +312,20 @@ def test_false_equations_are_found(text: str, false: str | None) -> None:
         "import shutil\nshutil.rmtree('/nowhere')",
         "import subprocess\nsubprocess.run(['true'])",
         "import os\nos.fork()",
-        "import socket\nsocket.socket()",
+        "import socket\nsocket.socket().connect(('127.0.0.1', 1))",
+        "import socket\nsocket.getaddrinfo('localhost', 80)",
+        "import sqlite3\nsqlite3.connect('/tmp/parse-test.db')",
+        "import os\nos.mkfifo('x')",
+        "import posix\nposix.mknod('x')",
+        "import os\nos.setxattr('.', 'user.x', b'')",
         "import os\nos._exit(0)",
+        "import os\nos._exit(77)",
         "import sys\nsys.exit()",
         "raise SystemExit(77)",
     ],
 )
 def test_programs_do_no_harm_and_must_get_to_their_end(program: str) -> None:
-    assert code.failure(program) is not None
+    assert sandbox.failure(program) is not None
 
 
 def test_what_an_answer_does_as_a_script_is_no_part_of_the_task() -> None:
@@ -314,11 +337,11 @@ def test_what_an_answer_does_as_a_script_is_no_part_of_the_task() -> None:
 def test_a_python_that_cannot_run_programs_is_no_verdict_on_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    code.check_runs()
-    code.check_runs.cache_clear()
+    sandbox.check_runs()
+    sandbox.check_runs.cache_clear()
     monkeypatch.setattr("sys.executable", "false")
     with pytest.raises(InvalidRequestError, match="cannot run"):
-        code.check_runs()
+        sandbox.check_runs()
 
 
 def test_long_sums_and_deep_brackets_are_given_up() -> None:
@@ -327,8 +350,27 @@ def test_long_sums_and_deep_brackets_are_given_up() -> None:
     assert first_wrong_step("-" * 3000 + "1 + 1 = 3") is None
 
 
+def test_tests_may_be_those_of_unittest() -> None:
+    test = (
+        "import unittest\nclass Adds(unittest.TestCase):\n    def test(self):\n"
+        "        self.assertEqual(add(1, 1), 2)\n"
+        "assert unittest.main(exit=False).result.wasSuccessful()"
+    )
+    code.check_test(test)
+    check = checks.passes(test)
+    assert check("def add(a, b):\n    return a + b") is None
+    assert check("def add(a, b):\n    return a - b")
+
+
 def test_programs_may_read_and_import() -> None:
     program = "from __future__ import annotations\nassert __name__ == '__main__'"
-    assert code.failure(program) is None
+    assert sandbox.failure(program) is None
+    program = "import asyncio\nassert asyncio.run(asyncio.sleep(0, 5)) == 5"
+    assert sandbox.failure(program) is None
+    program = "import sqlite3\nassert sqlite3.connect(':memory:').execute('select 1').fetchone()"
+    assert sandbox.failure(program) is None
+    program = "import pickle\nclass A: pass\nassert pickle.loads(pickle.dumps(A()))"
+    for name in ("__main__", "answer"):
+        assert sandbox.failure(program, name=name) is None
     program = "import collections, math, random, re\nassert open(re.__file__).read()"
-    assert code.failure(program) is None
+    assert sandbox.failure(program) is None

@@ -27,12 +27,13 @@ from parse_engine.backends.model import Model
 from parse_engine.bench import judge, verdict_rows
 from parse_engine.bench.binomial import at_most, trials_needed, upper_bound
 from parse_engine.bench.drafts import Drafting, LabelledDraft, make_drafts, write_batch
+from parse_engine.bench.forms import Item
 from parse_engine.bench.judge_summary import located
 from parse_engine.bench.kept import Cutting, choose_cuts, kept_rows
 from parse_engine.bench.logistic import cross_validated, fit
 from parse_engine.bench.roc import at_false_accept, auc, auc_by_item, curve, reliability
 from parse_engine.bench.store import Store
-from parse_engine.bench.tasks import Item, Task
+from parse_engine.bench.tasks import Task
 from parse_engine.bench.verdict_rows import Judged
 from parse_engine.binding import bind
 from parse_engine.calibrate import calibrate, split, wrong_drafts

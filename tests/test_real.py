@@ -132,9 +132,10 @@ def test_twelve_humaneval_items(engine: Engine, request: pytest.FixtureRequest) 
 
 
 def test_every_method_of_the_benchmark_answers_on_the_real_pair(engine: Engine) -> None:
+    from parse_engine.bench.forms import Item
     from parse_engine.bench.measure import measure, warm_up
     from parse_engine.bench.methods import METHODS, parse_methods
-    from parse_engine.bench.tasks import Item, Task
+    from parse_engine.bench.tasks import Task
 
     item = Item("add", tuple(ASK), lambda text: None if "def " in text else "no function")
     entries = parse_methods("all")

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 
-from parse_engine.bench.code import code_of, failure
+from parse_engine.bench.code import code_of
+from parse_engine.bench.sandbox import failure
 
 Check = Callable[[str], str | None]  # says what is wrong with a text, None if it is right
 

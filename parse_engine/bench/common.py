@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parse_engine.bench.tasks import FORMS, Task, load_tasks
+from parse_engine.bench.forms import FORMS
+from parse_engine.bench.tasks import Task, load_tasks
 from parse_engine.cli_args import add_loading, count, loading_of
 from parse_engine.errors import InvalidRequestError
 

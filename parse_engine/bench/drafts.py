@@ -13,7 +13,8 @@ from transformers import LogitsProcessorList
 from parse_engine.backends.generation import writing_config
 from parse_engine.backends.model import Model
 from parse_engine.bench.common import same_models
-from parse_engine.bench.tasks import Item, Task
+from parse_engine.bench.forms import Item
+from parse_engine.bench.tasks import Task
 from parse_engine.call import Call, prepare
 from parse_engine.draft import write_draft
 from parse_engine.errors import ContextOverflowError

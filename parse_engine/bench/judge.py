@@ -26,10 +26,11 @@ from parse_engine.bench.common import (
     tasks_of,
 )
 from parse_engine.bench.drafts import Drafting, LabelledDraft, check_prompts, make_drafts
+from parse_engine.bench.forms import Item
 from parse_engine.bench.judge_report import html_report, markdown_report
 from parse_engine.bench.judge_summary import summarize
 from parse_engine.bench.store import Store
-from parse_engine.bench.tasks import Item, Task
+from parse_engine.bench.tasks import Task
 from parse_engine.bench.verdict_rows import judge_drafts, read_judged
 from parse_engine.calibration import Calibration, read_calibration
 from parse_engine.cli_args import count, cut_rules, folder, names_in, share, temperature

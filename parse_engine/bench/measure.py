@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from parse_engine.bench.forms import Item
 from parse_engine.bench.meter import Meter, measuring
 from parse_engine.bench.methods import Entry
 from parse_engine.bench.methods.job import Answer, Job
 from parse_engine.bench.store import Row
-from parse_engine.bench.tasks import Item, Task
+from parse_engine.bench.tasks import Task
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError, ParseError, UnsupportedModelError
 from parse_engine.prefill import empty_cache, prefill

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import Any
 
 from parse_engine import __version__
-from parse_engine.bench import tasks as forms
+from parse_engine.bench import forms
 from parse_engine.bench.common import (
     add_models,
     add_tasks,
@@ -27,11 +27,12 @@ from parse_engine.bench.common import (
     same_models,
     tasks_of,
 )
+from parse_engine.bench.forms import Item
 from parse_engine.bench.measure import measure, warm_up
 from parse_engine.bench.methods import METHODS, Entry, parse_methods
 from parse_engine.bench.report import finish
 from parse_engine.bench.store import Store
-from parse_engine.bench.tasks import Item, Task
+from parse_engine.bench.tasks import Task
 from parse_engine.calibration import Calibration
 from parse_engine.cli_args import SETTINGS, add_settings, folder
 from parse_engine.config import ParseConfig
