@@ -221,16 +221,43 @@ def test_damaged_folders_are_refused_with_the_place(argv: list[str]) -> None:
     assert bench.main(argv) == 0
     folder = Path(argv[argv.index("--out") + 1])
     whole = (folder / "results.jsonl").read_text(encoding="utf-8")
-    for line in ("garbage", '{"a": 1}', "[]", "[" * 100_000):
+    first = whole.splitlines()[0]
+    changed = (first.replace('"seconds": ', '"seconds": 1'), first.replace('"seconds"', '"second"'))
+    for line in ("garbage", '{"a": 1}', "[]", "[" * 100_000, *changed):
         (folder / "results.jsonl").write_text(f"{whole}{line}\n", encoding="utf-8")
         for command in (argv, ["report", str(folder)]):
             with pytest.raises(InvalidRequestError, match="line 7 is damaged"):
                 bench.main(command)
     (folder / "results.jsonl").write_text(whole, encoding="utf-8")
-    for text, said in (("{", "cannot be read"), ("[]", "no JSON object"), ("{}", "bench run")):
+    for text, said in (("{", "cannot be read"), ("[]", "no JSON object"), ("{}", "not what was")):
         (folder / "manifest.json").write_text(text, encoding="utf-8")
         with pytest.raises(InvalidRequestError, match=said):
             bench.main(["report", str(folder)])
+
+
+def test_lines_of_another_measurement_are_refused(argv: list[str]) -> None:
+    assert bench.main(argv) == 0
+    store = Store(Path(argv[argv.index("--out") + 1]))
+    row = next(iter(store.rows().values()))
+    store.add({**row, "task": "other"})
+    with pytest.raises(InvalidRequestError, match="has results of 'other'"):
+        bench.main(["report", str(store.folder)])
+
+
+def test_figures_take_no_room_in_a_message(argv: list[str]) -> None:
+    store = Store(Path(argv[argv.index("--out") + 1]))
+    store.open({"long": "x" * 1000, "short": 1})
+    store.add({"task": "own", "item": "1", "method": "target"})
+    with pytest.raises(InvalidRequestError, match="long differs; short was 1 and is 2") as refused:
+        store.open({"long": "y" * 1000, "short": 2})
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "results.jsonl", "report.html"])
+def test_folders_in_the_place_of_files_are_refused_at_once(argv: list[str], name: str) -> None:
+    (Path(argv[argv.index("--out") + 1]) / name).mkdir(parents=True)
+    with pytest.raises(InvalidRequestError, match=f"its {name} is a folder"):
+        bench.main(argv)
 
 
 def test_other_models_of_the_same_names_are_not_gone_on_with(
@@ -349,16 +376,19 @@ def test_what_fails_is_counted_and_asked_again(
             raise RuntimeError("out of memory")
         return Answer("", 0, "stop")
 
+    page = Path(argv[argv.index("--out") + 1]) / "report.html"
     with monkeypatch.context() as patch:
         patch.setitem(METHODS, "draft", METHODS["draft"].__class__(broken, "broken"))
         assert bench.main(argv) == 0
     shown = capsys.readouterr().out
+    assert ">draft</text>" not in page.read_text(encoding="utf-8").partition("time goes")[2]
     assert "| own | draft | 0 (+ 2 failed) |" in shown
     assert "RuntimeError: out of memory" in shown
     assert bench.main(argv) == 0
     shown = capsys.readouterr().out
     assert "| own | draft | 2 |" in shown
     assert "out of memory" not in shown
+    assert ">draft</text>" in page.read_text(encoding="utf-8").partition("time goes")[2]
     assert bench.main(["report", argv[argv.index("--out") + 1]]) == 0
     assert capsys.readouterr().out == shown
 

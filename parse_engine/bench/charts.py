@@ -109,8 +109,11 @@ def _survival(panel: Panel, kept: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def stages(task: str, found: Sequence[Figures]) -> str:
-    """Draw where the time goes."""
-    top = max((sum(one.stages.values()) for one in found), default=1)
+    """Draw where the time goes, for what answered anything."""
+    found = [one for one in found if one.items]
+    if not found:
+        return ""
+    top = max(sum(one.stages.values()) for one in found)
     left = _room(one.method for one in found)
     panel = Panel(task, x=(0, top), left=left, height=90 + ROW * len(found))
     panel.x_axis("seconds an item, mean", lambda v: f"{v:g}")

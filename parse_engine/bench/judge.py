@@ -29,7 +29,7 @@ from parse_engine.bench.drafts import Drafting, LabelledDraft, check_prompts, ma
 from parse_engine.bench.forms import Item
 from parse_engine.bench.judge_report import html_report, markdown_report
 from parse_engine.bench.judge_summary import summarize
-from parse_engine.bench.store import Store
+from parse_engine.bench.store import REPORT, Store
 from parse_engine.bench.tasks import Task
 from parse_engine.bench.verdict_rows import judge_drafts, read_judged
 from parse_engine.calibration import Calibration, read_calibration
@@ -254,8 +254,8 @@ def report(
         "max_false_accept": most,
         "tasks": [summarize(task, drafts, judged, cut, most, calibration) for task in tasks],
     }
-    (store.folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    store.write("summary.json", json.dumps(summary, indent=1) + "\n")
     text = markdown_report(summary)
-    (store.folder / "report.md").write_text(text + "\n", encoding="utf-8")
-    (store.folder / "report.html").write_text(html_report(summary), encoding="utf-8")
+    store.write("report.md", text + "\n")
+    store.write(REPORT, html_report(summary))
     return text

@@ -62,18 +62,21 @@ def main(argv: Sequence[str]) -> int:
 def finish(store: Store) -> str:
     """Write the page of a run; return its figures as Markdown, and where the page lies."""
     manifest = store.manifest
-    if not {"methods", "tasks", "config", "machine"} <= manifest.keys():
+    if manifest.get("command") != "bench run":
         raise InvalidRequestError(
             f"{str(store.folder)!r} was not written by bench run.",
             "bench judge draws its report when its command is given again.",
         )
-    rows = store.rows()
-    found = summarize(rows, manifest["methods"], [task["name"] for task in manifest["tasks"]])
-    path = store.folder / REPORT
+    rows, tasks = store.rows(), [task["name"] for task in manifest["tasks"]]
+    if strangers := sorted({task for task, _, _ in rows} - set(tasks)):
+        raise InvalidRequestError(
+            f"{str(store.folder)!r} measures {tasks}, and has results of {strangers[0]!r}.",
+            "Take out the lines that come from elsewhere.",
+        )
+    found = summarize(rows, manifest["methods"], tasks)
     about, said = setting(manifest, found), notes(manifest, rows, found)
     shown = page(cells(found), about, said, sections(manifest, rows, found))
-    # names of files may hold what is no text
-    path.write_text(shown, encoding="utf-8", errors="replace")
+    path = store.write(REPORT, shown)
     table = [
         f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in line)} |"
         for line in (COLUMNS, ["---"] * len(COLUMNS), *cells(found))
@@ -259,7 +262,11 @@ def sections(
     legend = "".join(
         f'<i style="background:{shade}"></i>{label}' for label, shade in charts.STAGES.values()
     )
-    yield "Where the time goes", legend, [charts.stages(task, of) for task, of in each]
+    yield (
+        "Where the time goes",
+        legend,
+        [chart for task, of in each if (chart := charts.stages(task, of))],
+    )
 
 
 def drafts(methods: Sequence[str], rows: dict[Key, Row], task: str) -> dict[str, list[Row]]:

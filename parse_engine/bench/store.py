@@ -2,13 +2,15 @@
 
 ``manifest.json`` says what is measured. A folder holds one measurement: a run with other models,
 tasks or settings is refused. ``results.jsonl`` grows by one line an item and method, and a line is
-on disk before the next answer begins.
+on disk before the next answer begins. Both carry a checksum of what was written, for figures are
+of that and nothing else.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,8 @@ from parse_engine.errors import InvalidRequestError
 Row = dict[str, Any]
 Key = tuple[str, str, str]  # task, item, method
 MANIFEST, RESULTS, REPORT, LOCK = "manifest.json", "results.jsonl", "report.html", ".lock"
+CHECKSUM = "crc32"
+SHOWN = 120  # characters of a difference in a message
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -52,7 +56,7 @@ class Store:
         path, results = self.folder / MANIFEST, self.folder / RESULTS
         begun = results.exists() and results.stat().st_size > 0
         if path.exists() and begun:  # a manifest alone is of a run that was refused
-            found = read_json(path)
+            found = read_manifest(path)
             by, ours = found.get("command"), plain.get("command")
             if by != ours:
                 raise InvalidRequestError(
@@ -64,7 +68,7 @@ class Store:
             ]
             if differ:
                 listed = "; ".join(
-                    f"{name} was {found.get(name)!r} and is {plain.get(name)!r}" for name in differ
+                    _change(name, found.get(name), plain.get(name)) for name in differ
                 )
                 raise InvalidRequestError(
                     f"{str(self.folder)!r} holds another measurement: {listed}.",
@@ -78,7 +82,7 @@ class Store:
                 f"{str(self.folder)!r} has results and no {MANIFEST}.", "Choose another folder."
             )
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+        partial.write_text(sealed(plain, indent=2), encoding="utf-8")
         partial.replace(path)
         return {}
 
@@ -95,6 +99,9 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / LOCK)
             lock.acquire(timeout=0)
+            for name in (MANIFEST, RESULTS, REPORT):
+                if (self.folder / name).is_dir():
+                    raise IsADirectoryError(f"its {name} is a folder")
         except Timeout as error:
             raise InvalidRequestError(
                 f"Another run writes to {str(self.folder)!r}.",
@@ -113,7 +120,7 @@ class Store:
     def add(self, row: Mapping[str, Any]) -> None:
         """Write a row; it is on disk when this returns."""
         with (self.folder / RESULTS).open("a", encoding="utf-8") as out:
-            out.write(json.dumps(row) + "\n")
+            out.write(sealed(row))
             out.flush()
             os.fsync(out.fileno())
 
@@ -130,11 +137,11 @@ class Store:
         rows = {}
         for number, line in enumerate(text[: text.rfind("\n") + 1].split("\n")[:-1], 1):
             try:
-                row = json.loads(line)
+                row = opened(line)
                 rows[key_of(row)] = row
-            except (ValueError, LookupError, TypeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 raise InvalidRequestError(
-                    f"{path}, line {number} is damaged: {error!r}.",
+                    f"{path}, line {number} is damaged: {error}.",
                     "Take the line out: what it held is measured again.",
                 ) from error
         return rows
@@ -154,7 +161,20 @@ class Store:
                 f"{str(self.folder)!r} holds no measurement: it has no {MANIFEST}.",
                 "Give the folder that bench run wrote to.",
             )
-        return read_json(path)
+        return read_manifest(path)
+
+    def write(self, name: str, text: str) -> Path:
+        """Write what was made of the rows; return where it lies."""
+        path = self.folder / name
+        try:
+            # names of files may hold what is no text
+            path.write_text(text, encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{str(path)!r} cannot be written: {error}.",
+                "Take away what lies there, and give the command again.",
+            ) from error
+        return path
 
     def _drop_torn_line(self) -> None:
         """Cut off a last line that was not written to its end: its answer is asked for again."""
@@ -164,14 +184,42 @@ class Store:
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file."""
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read what is measured from its file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return opened(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidRequestError(
             f"{path} cannot be read: {error}.", "Choose another folder."
         ) from error
-    if not isinstance(value, dict):
-        raise InvalidRequestError(f"{path} is no JSON object.", "Choose another folder.")
-    return value
+
+
+def sealed(values: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return names and values as JSON with their checksum."""
+    return json.dumps({**values, CHECKSUM: _checksum(values)}, indent=indent) + "\n"
+
+
+def opened(text: str) -> dict[str, Any]:
+    """Return what ``sealed`` made a text of.
+
+    Raises
+    ------
+    ValueError
+        If it made none such.
+    """
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("it is no JSON object")
+    if values.pop(CHECKSUM, None) != _checksum(values):
+        raise ValueError("it is not what was written")
+    return values
+
+
+def _checksum(values: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(values).encode())
+
+
+def _change(name: str, before: Any, now: Any) -> str:
+    """Say what differs, where it is short enough to be seen."""
+    shown = f"{name} was {before!r} and is {now!r}"
+    return shown if len(shown) <= SHOWN else f"{name} differs"
