@@ -10,6 +10,7 @@ from parse_engine.calibration import Binding, read_calibration
 from parse_engine.config import ParseConfig
 from parse_engine.errors import CalibrationError, InvalidRequestError
 from parse_engine.labels import brief_for
+from parse_engine.request import Sampling
 from parse_engine.verify import Ability
 
 FORBIDDEN = "The bound holds only for what it was measured on: calibrate again, or leave it out."
@@ -76,7 +77,7 @@ def check_acceptance(
 
 
 def outside_bound(
-    config: ParseConfig, tokens: int, temperature: float, *, complete: bool
+    config: ParseConfig, tokens: int, sampling: Sampling, *, complete: bool
 ) -> str | None:
     """Say why the bound of a calibration does not hold for a draft; None where it does.
 
@@ -86,8 +87,8 @@ def outside_bound(
         Its ``calibration`` counts; without one there is no bound to be outside of.
     tokens : int
         Length of the draft.
-    temperature : float
-        At which it was written.
+    sampling : Sampling
+        How it was written.
     complete : bool
         Whether it came to an end, or was cut off by a limit.
     """
@@ -102,9 +103,13 @@ def outside_bound(
     if not complete:
         return "a limit cut the draft off, and the calibration is of drafts that came to an end"
     tested = [one.temperature for one in bound.tested]
-    if temperature not in tested:
+    if sampling.temperature not in tested:
         listed = " and ".join(f"{one:g}" for one in tested)
-        return f"the temperature is {temperature:g}, and the calibration is of {listed}"
+        return f"the temperature is {sampling.temperature:g}, and the calibration is of {listed}"
+    for name in ("top_p", "top_k", "min_p") if sampling.temperature else ():
+        here, there = getattr(sampling, name), getattr(bound, name)
+        if here != there:
+            return f"{name} is {here:g}, and the calibration is of {there:g}"
     return None
 
 

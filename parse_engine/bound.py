@@ -42,12 +42,17 @@ class Bound:
         For each way to write drafts, those without temperature first, what this rests on.
     max_new_tokens : int
         How long the drafts could be.
+    top_p, top_k, min_p : float, int, float
+        What those with a temperature were restricted by, as in Sampling.
     """
 
     false_accept: float
     confidence: float
     tested: tuple[Tested, ...]
     max_new_tokens: int
+    top_p: float
+    top_k: int
+    min_p: float
 
     def __post_init__(self) -> None:
         shares = (self.false_accept, self.confidence)
@@ -55,6 +60,9 @@ class Bound:
             raise _no_bound(f"a share of {shares[0]!r} with confidence {shares[1]!r}")
         if not _is_count(self.max_new_tokens) or self.max_new_tokens < 1:
             raise _no_bound(f"{self.max_new_tokens!r} as the most tokens")
+        for name in ("top_p", "top_k", "min_p"):
+            if not is_number(getattr(self, name)):
+                raise _no_bound(f"{getattr(self, name)!r} as {name}")
         if not self.tested:
             raise _no_bound("nothing that it was tested on")
         for one in self.tested:

@@ -24,6 +24,7 @@ from parse_engine.bench.verdict_rows import Judged, known_in
 from parse_engine.bound import Bound, Tested
 from parse_engine.calibration import Combination
 from parse_engine.errors import CalibrationError
+from parse_engine.request import Sampling
 
 # From the simplest to the richest; those before p_correct need no question. What takes the draft
 # model's probabilities is left out where they cannot be compared.
@@ -83,7 +84,12 @@ class Found:
 
 
 def calibrate(
-    judged: Sequence[Judged], most: float, confidence: float, how: Drafting, given: int
+    judged: Sequence[Judged],
+    most: float,
+    confidence: float,
+    how: Drafting,
+    given: int,
+    sampling: Sampling,
 ) -> Found:
     """Choose a verdict and a threshold that keeps a bound on false acceptance.
 
@@ -99,6 +105,8 @@ def calibrate(
         How they were written. Its seed splits the items, and picks the drafts that count.
     given : int
         How many items there are, those without a finished draft among them.
+    sampling : Sampling
+        How the sampled drafts were chosen from what there is.
 
     Raises
     ------
@@ -147,7 +155,13 @@ def calibrate(
         combination=combination,
         threshold=threshold,
         bound=Bound(
-            false_accept=most, confidence=confidence, tested=tested, max_new_tokens=how.limit
+            false_accept=most,
+            confidence=confidence,
+            tested=tested,
+            max_new_tokens=how.limit,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
         ),
         true_accept=sum(one >= threshold for one in right) / max(1, len(right)),
         choices=choices,
@@ -231,7 +245,7 @@ def choose(judged: Sequence[Judged]) -> tuple[tuple[str, ...], tuple[Choice, ...
         raise CalibrationError(
             f"The items kept for choosing have {counts[0]} right and {counts[1]} wrong drafts that "
             f"were finished; it takes {FEWEST} of each.",
-            "Give more items, more drafts of each, or a higher --max-new-tokens.",
+            _more_of(*counts),
         )
     signals = [one.at(-1) for one in judged]
     items = [(one.draft.task, one.draft.item) for one in judged]
@@ -244,6 +258,17 @@ def choose(judged: Sequence[Judged]) -> tuple[tuple[str, ...], tuple[Choice, ...
     error = (best.auc.high - best.auc.low) / 4  # a 95% interval is four standard errors wide
     simplest = next(one for one in choices if one.auc.value >= best.auc.value - error)
     return simplest.names, choices
+
+
+def _more_of(right: int, wrong: int) -> str:
+    """Say what would give enough drafts to choose by."""
+    if not right:
+        return (
+            "Without right drafts there is nothing to accept: give easier items, or a better draft."
+        )
+    if not wrong:
+        return "Without wrong drafts there is nothing to bound: give harder items."
+    return "Give more items, more drafts of each, or a higher --max-new-tokens."
 
 
 def thresholds(combination: Combination, judged: Sequence[Judged]) -> list[float]:

@@ -25,7 +25,7 @@ from parse_engine.strict_json import strict_loads
 
 Reference = Literal["checker", "target"]
 
-FORMAT = 3  # changes when older files would be misread
+FORMAT = 4  # changes when older files would be misread
 EDGE = 1e-6  # p_correct is kept so far from 0 and 1, where its log-odds are infinite
 # Which way each signal points: no weight may turn it around.
 DIRECTION = {

@@ -207,8 +207,8 @@ def call_stats(
     alone = config.mode == "draft"
     outside = None
     if found.whole is not None:
-        temperature = call.request.sampling.temperature
-        outside = outside_bound(config, drafted, temperature, complete=found.whole.complete)
+        sampling = call.request.sampling
+        outside = outside_bound(config, drafted, sampling, complete=found.whole.complete)
     if outside is not None:
         warnings.warn(f"No bound holds for this answer: {outside}.", BoundWarning, stacklevel=2)
     return CallStats(

@@ -208,8 +208,13 @@ def cut_rule(text: str) -> CutRule | int:
 
 
 def names_in(text: str) -> tuple[str, ...]:
+    """Read a list with commas, each name once."""
+    return tuple(dict.fromkeys(words_in(text)))
+
+
+def words_in(text: str) -> tuple[str, ...]:
     """Read a list with commas."""
-    names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    names = tuple(word.strip() for word in text.split(",") if word.strip())
     if not names:
         raise argparse.ArgumentTypeError(f"{text!r} names nothing")
     return names

@@ -37,10 +37,11 @@ from parse_engine.bench.verdict_rows import Judged, read_judged
 from parse_engine.binding import bind
 from parse_engine.calibrate import Found, calibrate, split, written
 from parse_engine.calibration import Calibration, Reference
-from parse_engine.cli_args import confidence, cut_rules, folder, names_in, share
+from parse_engine.cli_args import confidence, cut_rules, folder, share, words_in
 from parse_engine.config import CutRule, ParseConfig
 from parse_engine.engine import Engine
 from parse_engine.errors import InvalidRequestError
+from parse_engine.request import check_sampling
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -72,7 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     group = parser.add_argument_group("how drafts are judged (as in ParseConfig)")
     group.add_argument("--layout", dest="judge_layout", choices=("brief", "quote"), default="brief")
-    group.add_argument("--labels", type=names_in, metavar="RIGHT,WRONG")
+    group.add_argument("--labels", type=words_in, metavar="RIGHT,WRONG")
     group.add_argument("--brief", metavar="TEXT")
     group.add_argument("--question", metavar="TEXT")
     group.add_argument(
@@ -102,12 +103,9 @@ def main(argv: Sequence[str]) -> int:
 
 def check_out(path: Path) -> None:
     """Refuse a place where no file can be written, before hours are spent on what goes there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writable = os.access(path if path.exists() else path.parent, os.W_OK)
-    except OSError:
-        writable = False
-    if path.is_dir() or not writable:
+    there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    fits = there.is_file() if there == path else there.is_dir()
+    if not path.name or not fits or not os.access(there, os.W_OK):
         raise InvalidRequestError(
             f"The calibration cannot be written to {str(path)!r}.",
             "Give the path of a file, in a folder that you may write to.",
@@ -146,7 +144,9 @@ def calibrated(
     drafts = draft_all(engine, tasks, how, store)
     judged = judge_cut(engine, tasks, drafts, args.cuts[0], store)
     before = tested_before(store, args.max_false_accept, args.confidence)
-    found = calibrate(judged, args.max_false_accept, args.confidence, how, items)
+    usual = engine.target.network.generation_config
+    sampling = check_sampling(usual, how.temperature, top_p=None, top_k=None, seed=None)
+    found = calibrate(judged, args.max_false_accept, args.confidence, how, items, sampling)
     asks = found.combination.p_correct != 0 or engine.layout == "quote"
     if not asks:  # then as many prefixes are judged as there are
         engine = Engine(engine.target, engine.draft, ParseConfig(verdict="joint_prob"))
@@ -163,6 +163,7 @@ def calibrated(
         task=", ".join(task.name for task in tasks),
         reference=reference,
     )
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     made.save(args.out)
     return said(made, found, cutting, args.out, before)
 

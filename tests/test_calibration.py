@@ -67,7 +67,8 @@ def test_round_trip_through_values_and_files(tmp_path: Path) -> None:
 
 ZERO = asdict(Combination(bias=0.0, p_correct=1.0)) | {"p_correct": 0.0}
 TRIED = {"temperature": 0.0, "wrong_items": 40, "accepted": 1}
-BOUND = {"false_accept": 0.15, "confidence": 0.95, "tested": [TRIED], "max_new_tokens": 320}
+RESTRICTED = {"top_p": 1.0, "top_k": 50, "min_p": 0.0, "max_new_tokens": 320}
+BOUND = {"false_accept": 0.15, "confidence": 0.95, "tested": [TRIED], **RESTRICTED}
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,7 @@ BOUND = {"false_accept": 0.15, "confidence": 0.95, "tested": [TRIED], "max_new_t
         ({"bound": {**BOUND, "false_accept": 2}}, "a share of 2"),
         ({"bound": {**BOUND, "confidence": 1.0}}, "confidence 1.0"),
         ({"bound": {**BOUND, "max_new_tokens": -1}}, "-1 as the most tokens"),
+        ({"bound": {**BOUND, "top_k": "all"}}, "all. as top_k"),
         ({"bound": {**BOUND, "tested": []}}, "nothing that it was tested on"),
         ({"bound": {**BOUND, "tested": [{**TRIED, "accepted": 17}]}}, "17 accepted of 40"),
         ({"bound": {**BOUND, "tested": [{**TRIED, "accepted": 41}]}}, "41 accepted of 40"),
@@ -149,6 +151,16 @@ def test_what_the_bound_says_nothing_about_is_said() -> None:
         assert "at most 4" in str(short.generate(ASK, **asked).stats.outside_bound)
     with pytest.warns(BoundWarning, match=r"temperature is 0\.7, and the calibration is of 0"):
         engine.generate(ASK, **{**asked, "temperature": 0.7}, calibration=lax)
+    warm = replace(lax, bound=replace(bound, tested=(replace(bound.tested[0], temperature=0.7),)))
+    covering = replace(warm, bound=replace(warm.bound, max_new_tokens=320))
+    sampled: Any = {**asked, "temperature": 0.7, "seed": 1, "calibration": covering}
+    for restricted, said in (({"top_p": 0.5}, "top_p is 0.5"), ({"top_k": 3}, "top_k is 3, and")):
+        with pytest.warns(BoundWarning, match=said):
+            engine.generate(ASK, **sampled, **restricted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BoundWarning)
+        engine.generate(ASK, **sampled)
+        engine.generate(ASK, **asked, top_p=0.5, calibration=lax)  # greedy all the same
     with pytest.warns(BoundWarning, match="a limit cut the draft off"):
         engine.generate(ASK, max_new_tokens=2, temperature=0, calibration=lax)
     # of what is rejected nothing was promised
