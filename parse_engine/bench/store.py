@@ -97,11 +97,11 @@ class Store:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / LOCK)
-            lock.acquire(timeout=0)
             for name in (MANIFEST, RESULTS, REPORT):
                 if (self.folder / name).is_dir():
                     raise IsADirectoryError(f"its {name} is a folder")
+            lock = FileLock(self.folder / LOCK)
+            lock.acquire(timeout=0)
         except Timeout as error:
             raise InvalidRequestError(
                 f"Another run writes to {str(self.folder)!r}.",
