@@ -103,8 +103,11 @@ def main(argv: Sequence[str]) -> int:
 
 def check_out(path: Path) -> None:
     """Refuse a place where no file can be written, before hours are spent on what goes there."""
-    there = next(one for one in (path, *path.absolute().parents) if one.exists())
-    fits = there.is_file() if there == path else there.is_dir()
+    try:
+        there = next(one for one in (path, *path.absolute().parents) if one.exists())
+        fits = there.is_file() if there == path else there.is_dir()
+    except OSError:  # a name that is too long
+        fits = False
     if not path.name or not fits or not os.access(there, os.W_OK):
         raise InvalidRequestError(
             f"The calibration cannot be written to {str(path)!r}.",

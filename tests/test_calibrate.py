@@ -587,7 +587,7 @@ def test_promises_that_are_none_and_places_for_no_file_are_refused_at_once(
 ) -> None:
     path = task_file(tmp_path, 4, answer="a", checker="contains")
     argv = ["calibrate", "--tasks", str(path), "--out"]
-    for place in (str(tmp_path), "", str(path / "made.json"), str(path / "in" / "made.json")):
+    for place in (str(tmp_path), "", str(path / "made.json"), str(path / "in" / "a"), "a" * 300):
         assert main([*argv, place]) == 1
         assert "cannot be written" in capsys.readouterr().err
     wrong = [str(tmp_path / "new" / "made.json"), "--labels", "Yes,Yes"]
