@@ -229,7 +229,11 @@ def test_damaged_folders_are_refused_with_the_place(argv: list[str]) -> None:
             with pytest.raises(InvalidRequestError, match="line 7 is damaged"):
                 bench.main(command)
     (folder / "results.jsonl").write_text(whole, encoding="utf-8")
-    for text, said in (("{", "cannot be read"), ("[]", "no JSON object"), ("{}", "not what was")):
+    for text, said in (
+        ("{", "cannot be read"),
+        ("[]", "no JSON object"),
+        ("{}", "was changed after"),
+    ):
         (folder / "manifest.json").write_text(text, encoding="utf-8")
         with pytest.raises(InvalidRequestError, match=said):
             bench.main(["report", str(folder)])

@@ -211,7 +211,7 @@ def opened(text: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError("it is no JSON object")
     if values.pop(CHECKSUM, None) != _checksum(values):
-        raise ValueError("it is not what was written")
+        raise ValueError("it was changed after it was written")
     return values
 
 
