@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,8 @@ import torch
 from parse_engine.backends.model import Model
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
+# Ctrl-C is turned off for what a shell runs in the background, children too: tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import threading
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -423,14 +424,22 @@ class Waiting(StandIn):
         threading.Event().wait()
 
 
-def child(engine: str, *options: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+@contextmanager
+def child(
+    engine: str, *options: str, stdout: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    """Run the command line beside the test, and no longer than that."""
     code = (
         "import sys; from tests.test_cli import *; "
         f"sys.exit(main(['run', 'q', '--demo', *{options!r}], open_engine={engine}))"
     )
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", code], stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_closed_pipe_ends_the_program_quietly() -> None:
