@@ -242,7 +242,9 @@ def read_calibration(given: Calibration | Mapping[str, Any] | str | PathLike[str
                 f"{source} was changed after calibrate wrote it, and its bound is of what it was.",
                 "Give the file as it was; a stricter threshold can be set beside it.",
             )
-    except (KeyError, TypeError, OverflowError) as error:
+    except CalibrationError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CalibrationError(
             f"{source} is incomplete or damaged: {error}.", "Calibrate again."
         ) from error

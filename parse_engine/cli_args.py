@@ -19,6 +19,7 @@ SETTINGS = (
     *("judge_layout", "verify_order"),
 )
 DEFAULT_MAX_NEW_TOKENS = 512
+MOST = 10**9  # of anything that is counted
 DEFAULT_QUESTION = (
     "Write a Python function longest_run(values) that returns the length of the longest run of "
     "equal neighbours in a list: 3 for [1, 2, 2, 2, 5, 5], and 0 for an empty list. "
@@ -129,7 +130,7 @@ def add_loading(parser: argparse._ActionsContainer) -> None:
 def loading_of(args: argparse.Namespace) -> LoadOptions:
     """Return the loading settings that these options set; the demo pair takes none of them."""
     found: LoadOptions = {"local_files_only": args.local_files_only}
-    if args.dtype:
+    if args.dtype is not None:
         found["dtype"] = args.dtype
     if args.chat_template_kwargs:
         found["chat_template_kwargs"] = args.chat_template_kwargs
@@ -190,8 +191,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 def count(text: str) -> int:
     """Read a whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {MOST}")
     return int(text)
 
 

@@ -13,7 +13,6 @@ bound that the same drafts were tested for before is named in the output.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -36,6 +35,7 @@ from parse_engine.bench.tasks import Task
 from parse_engine.bench.verdict_rows import Judged, read_judged
 from parse_engine.binding import bind
 from parse_engine.calibrate import Found, calibrate, split, written
+from parse_engine.calibrate_out import check_out
 from parse_engine.calibration import Calibration, Reference
 from parse_engine.cli_args import confidence, cut_rules, folder, share, words_in
 from parse_engine.config import CutRule, ParseConfig
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     """Draft, check, judge, choose, and write the calibration."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    check_out(args.out)
+    check_out(args.out, args.rows)
     tasks = tasks_of(args)
     check_distinct(tasks)
     wording = {name: getattr(args, name) for name in ("labels", "brief", "question")}
@@ -99,20 +99,6 @@ def main(argv: Sequence[str]) -> int:
     with store.locked():
         print(calibrated(parser, args, tasks, config, store))
     return 0
-
-
-def check_out(path: Path) -> None:
-    """Refuse a place where no file can be written, before hours are spent on what goes there."""
-    try:
-        there = next(one for one in (path, *path.absolute().parents) if one.exists())
-        fits = there.is_file() if there == path else there.is_dir()
-    except OSError:  # a name that is too long
-        fits = False
-    if not path.name or not fits or not os.access(there, os.W_OK):
-        raise InvalidRequestError(
-            f"The calibration cannot be written to {str(path)!r}.",
-            "Give the path of a file, in a folder that you may write to.",
-        )
 
 
 def check_distinct(tasks: Sequence[Task]) -> None:

@@ -243,8 +243,21 @@ def test_lines_of_another_measurement_are_refused(argv: list[str]) -> None:
     assert bench.main(argv) == 0
     store = Store(Path(argv[argv.index("--out") + 1]))
     row = next(iter(store.rows().values()))
-    store.add({**row, "task": "other"})
-    with pytest.raises(InvalidRequestError, match="has results of 'other'"):
+    results = store.folder / "results.jsonl"
+    whole = results.read_text(encoding="utf-8")
+    changes = (
+        ({"task": "other"}, "'other'"),
+        ({"method": "b"}, "'b'"),
+        ({"models": []}, "several"),
+    )
+    for change, said in changes:
+        store.add({**row, **change})
+        with pytest.raises(InvalidRequestError, match=f"has results of {said}"):
+            bench.main(["report", str(store.folder)])
+        results.write_text(whole, encoding="utf-8")
+    results.unlink()
+    results.mkdir()
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
         bench.main(["report", str(store.folder)])
 
 

@@ -133,7 +133,7 @@ def test_own_files_need_no_checker(tmp_path: Path) -> None:
         ([{"prompt": "?", "answer": ""}], "a text or a number"),
         ([{"prompt": "?", "answer": True}], "a text or a number"),
         ([{"prompt": "?", "answer": float("nan")}], "a text or a number"),
-        ([{"prompt": "?", "anwser": "x"}], "is 'answer' meant"),
+        ([{"prompt": "?", "anwser": "x"}], "where 'answer' may be meant"),
         ([{"prompt": "?", "test": "def ("}], "line 1: test is no Python program"),
         (
             [{"prompt": "?", "test": "import re\nfrom nowhere import x\nassert x"}],
@@ -144,20 +144,39 @@ def test_own_files_need_no_checker(tmp_path: Path) -> None:
             "line 1: test calls unittest.main",
         ),
         ([{**HUMANEVAL, "test": "def check("}], "line 1: test is no Python program"),
-        ([{**HUMANEVAL, "test": f"check = {'-' * 100_000}1"}], "line 1: test is no Python program"),
+        (
+            [{**HUMANEVAL, "test": f"def check(f):\n    {'-' * 100_000}1"}],
+            "line 1: test is no Python program: it is nested too deep",
+        ),
+        ([{"prompt": "?", "test": "assert f()\nreturn"}], "no Python program: 'return' outside"),
+        ([{"prompt": "?", "test": "from __future__ import annotations"}], "must occur at the"),
+        ([{"prompt": "?", "answer": "5", "test": " "}], "test is ' ', and must be a program"),
+        ([{"prompt": "?", "test": "# later"}], "test runs nothing"),
+        ([{"prompt": "?", "test": "import re\ndef test_f():\n    assert f()"}], "runs nothing"),
+        ([{"prompt": "?", "test": "f(1) == 2"}], "runs nothing"),
+        ([{"question": "?", "answer": "#### 1/2"}], "a number behind ####"),
+        ([{**HUMANEVAL, "test": "def checks(f): pass"}], "line 1: test has no function check"),
+        ([{**HUMANEVAL, "prompt": "import nowhere\ndef add():\n"}], "what prompt imports cannot"),
+        ([{**HUMANEVAL, "prompt": "def add_all():\n"}], "entry_point is 'add', and must be"),
+        ([{**HUMANEVAL, "test": None}], "an entry_point and no test"),
+        ([{"prompt": "?", "id": ["a"]}], r"id is \['a'\], and must be"),
+        ([{**HUMANEVAL, "task_id": " "}], "task_id is ' ', and must be"),
+        ([{**SPEC_BENCH, "question_id": True}], "question_id is True, and must be"),
+        ([GSM8K, {"question": "?", "answer": 5}], "line 2: answer is 5, and must be"),
+        ([{"prompt": "?", "answer": 10**400}], "answer is 10{59}, and must be"),
         ([{**HUMANEVAL, "test": "assert True"}], "line 1: test has no function check"),
         ([{**HUMANEVAL, "entry_point": "other"}], "entry_point is 'other', and must be"),
         ([{**HUMANEVAL, "entry_point": 5}], "entry_point is 5, and must be a text"),
-        ([{"prompt": " "}], "what is asked is ' ', and must be a text"),
+        ([{"prompt": " "}], "prompt is ' ', and must be a text"),
         (
             [{"question": ["a"], "answer": "#### 1"}],
-            r"what is asked is \['a'\], and must be a text",
+            r"question is \['a'\], and must be a text",
         ),
         ([{"prompt": "?", "test": 1}], "must be a program"),
         ([{"prompt": None}], "no known form"),
         ([{"question": "?", "answer": "#### none"}], "a number behind ####"),
         ([{"question": "?", "answer": ["#### 1"]}], r"answer is \['#### 1'\]"),
-        ([{**SPEC_BENCH, "turns": [1]}], "what is asked is 1, and must be a text"),
+        ([{**SPEC_BENCH, "turns": [1]}], r"turns\[0\] is 1, and must be a text"),
         ([{**SPEC_BENCH, "turns": []}], "list of texts"),
         ([{**SPEC_BENCH, "turns": "Write."}], "list of texts"),
         ([{**HUMANEVAL, "prompt": 1}], "line 1"),
@@ -184,6 +203,9 @@ def test_wrong_names_are_refused(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_text('{"prompt": "?", "answer": "1", "answer": "2"}')
     with pytest.raises(InvalidRequestError, match=r"line 1: .* 'answer' stands twice"):
         load_task(str(tmp_path / "d.jsonl"))
+    (tmp_path / "e.jsonl").write_text('{"prompt": "?", "answer": "\\ud800"}')
+    with pytest.raises(InvalidRequestError, match=r"line 1: .* surrogates not allowed"):
+        load_task(str(tmp_path / "e.jsonl"))
     for spec in (f"{path},{path}", " , "):
         with pytest.raises(InvalidRequestError, match="its own name"):
             load_tasks(spec)
@@ -266,6 +288,7 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
         ("#### 12", 12),
         ("... is $1,234.50 in all", 1234.5),
         ("#### -3 (of 5)", -3),
+        ("#### \N{MINUS SIGN}3", -3),
         ("There are 4 of 7.", 7),
         ("\\boxed{18}", 18),
         ("#### ", None),
@@ -350,13 +373,36 @@ def test_long_sums_and_deep_brackets_are_given_up() -> None:
     assert first_wrong_step("-" * 3000 + "1 + 1 = 3") is None
 
 
+def test_what_an_answer_does_as_a_script_is_left_out() -> None:
+    script = "if __name__ == '__main__':\n    print(add(int(input()), 1))\n"
+    check = checks.passes("if __name__ == '__main__':\n    assert add(1, 1) == 2")
+    assert check(f"def add(a, b):\n    return a + b\n{script}") is None
+    assert check(f"def add(a, b):\n    return a - b\n{script}")
+    assert check("def add(a, b):\n  return (") == "SyntaxError: '(' was never closed"
+
+
+def test_code_of_an_answer_keeps_what_the_prompt_gives() -> None:
+    prompt = "import math\n\n\ndef add_one(a):\n    return a + 1\n\n\ndef add(a):\n    'Add.'\n"
+    test = "def check(f):\n    assert f(1) == 2"
+    task = code.CodeTask("t", prompt, test, "add")
+    future = "from __future__ import annotations\n\n\ndef add(a: X) -> X:\n    return add_one(a)"
+    for answer in (
+        "def add(a):\n    return add_one(a)",
+        future,
+        "    return add_one(a)  # def add",
+    ):
+        assert task.fault(answer) is None
+    example = "```\n>>> add(1)\n2\n```\nSo:\n```python\ndef add(a):\n    return a + 1\n```"
+    assert task.fault(example) is None
+
+
 def test_tests_may_be_those_of_unittest() -> None:
     test = (
         "import unittest\nclass Adds(unittest.TestCase):\n    def test(self):\n"
         "        self.assertEqual(add(1, 1), 2)\n"
         "assert unittest.main(exit=False).result.wasSuccessful()"
     )
-    code.check_test(test)
+    code.check_program(test, "test")
     check = checks.passes(test)
     assert check("def add(a, b):\n    return a + b") is None
     assert check("def add(a, b):\n    return a - b")
@@ -367,7 +413,12 @@ def test_programs_may_read_and_import() -> None:
     assert sandbox.failure(program) is None
     program = "import asyncio\nassert asyncio.run(asyncio.sleep(0, 5)) == 5"
     assert sandbox.failure(program) is None
+    program = "# coding: latin-1\nimport os\nprint('x', file=open(os.devnull, 'w'))"
+    assert sandbox.failure(f"{program}\nassert len('\u00e9') == 1") is None
     program = "import sqlite3\nassert sqlite3.connect(':memory:').execute('select 1').fetchone()"
+    assert sandbox.failure(program) is None
+    program = "import threading, time\nall = [threading.Thread(target=time.sleep, args=(0.2,))"
+    program += " for _ in range(40)]\n[one.start() for one in all]"
     assert sandbox.failure(program) is None
     program = "import pickle\nclass A: pass\nassert pickle.loads(pickle.dumps(A()))"
     for name in ("__main__", "answer"):

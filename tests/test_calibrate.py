@@ -590,6 +590,11 @@ def test_promises_that_are_none_and_places_for_no_file_are_refused_at_once(
     for place in (str(tmp_path), "", str(path / "made.json"), str(path / "in" / "a"), "a" * 300):
         assert main([*argv, place]) == 1
         assert "cannot be written" in capsys.readouterr().err
+    place = str(tmp_path / "made.json")
+    assert main([*argv, place, "--rows", place]) == 1
+    assert "as --out is" in capsys.readouterr().err
+    assert main([*argv, str(path)]) == 1
+    assert "is there already, and is no calibration" in capsys.readouterr().err
     wrong = [str(tmp_path / "new" / "made.json"), "--labels", "Yes,Yes"]
     assert main([*argv, *wrong]) == 1
     assert "labels is ('Yes', 'Yes')" in capsys.readouterr().err

@@ -96,6 +96,9 @@ BOUND = {"false_accept": 0.15, "confidence": 0.95, "tested": [TRIED], **RESTRICT
         ({"bound": {**BOUND, "tested": [{**TRIED, "temperature": -1}]}}, "temperature of -1"),
         ({"bound": {**BOUND, "tested": None}}, "damaged"),
         ({"bound": None}, "damaged"),
+        ({"combination": "x"}, "damaged"),
+        ({"binding": [[]]}, "damaged"),
+        ({"cut_at": "foo"}, "damaged: cut_at is 'foo'"),
         ({"combination": []}, "damaged"),
         ({"accept_rule": "any"}, "accept_rule"),
         ({"cut_at": 0}, "cut_at"),
@@ -105,7 +108,7 @@ BOUND = {"false_accept": 0.15, "confidence": 0.95, "tested": [TRIED], **RESTRICT
 )
 def test_damaged_calibrations_are_refused(change: dict[str, Any], said: str) -> None:
     _, made = calibrated()
-    with pytest.raises(InvalidRequestError, match=said):
+    with pytest.raises(CalibrationError, match=said):
         read_calibration({**made.as_dict(), **change})
 
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 
-from parse_engine.bench.code import code_of
+from parse_engine.bench.code import code_of, without_script
 from parse_engine.bench.sandbox import failure
 
 Check = Callable[[str], str | None]  # says what is wrong with a text, None if it is right
 
-_NUMBER = r"[-+]?(?:\d[\d,]*)?\.?\d+(?:[eE][-+]?\d{1,3}(?!\d))?"
+_NUMBER = r"[-\u2212+]?(?:\d[\d,]*)?\.?\d+(?:[eE][-+]?\d{1,3}(?!\d))?"
 _FIND_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER}")
 
 
@@ -26,7 +26,7 @@ def number_in(text: str) -> Decimal | None:
         return None
     # behind the mark the number comes first, in a text it comes last
     chosen = found[0] if "####" in text and _FIND_NUMBER.search(after) else found[-1]
-    return Decimal(chosen.replace(",", ""))
+    return Decimal(chosen.replace(",", "").replace("\u2212", "-"))
 
 
 def is_number(text: str) -> bool:
@@ -42,7 +42,7 @@ def number(answer: str) -> Check:
         found = number_in(text)
         if found is None:
             return "it has no number"
-        return None if found == right else f"it comes to {found}, not {right}"
+        return None if found == right else f"it comes to {found!s:.60}, not {right}"
 
     return fault
 
@@ -63,7 +63,7 @@ def contains(answer: str) -> Check:
 
 def passes(test: str) -> Check:
     """Check that a test program runs without an error behind the code of an answer."""
-    return lambda text: failure(f"{code_of(text)}\n{test}\n")
+    return lambda text: failure(f"{without_script(code_of(text))}\n{test}\n")
 
 
 CHECKERS: dict[str, Callable[[str], Check]] = {

@@ -57,8 +57,8 @@ def add_tasks(parser: argparse.ArgumentParser) -> None:
 def describe_models(args: argparse.Namespace) -> dict[str, Any]:
     """Return what decides about the models of a folder of results."""
     return {
-        "target": args.target or "demo",
-        "draft": args.draft or "demo",
+        "target": "demo" if args.target is None else args.target,
+        "draft": "demo" if args.draft is None else args.draft,
         "dtype": args.dtype,
         "chat_template_kwargs": args.chat_template_kwargs,
     }
@@ -87,10 +87,10 @@ def open_engine(
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    if bool(args.target) != bool(args.draft):
+    if (args.target is None) != (args.draft is None):
         parser.error("give both --target and --draft, or neither for the demo pair")
-    if not args.target:
-        if args.dtype or args.chat_template_kwargs:
+    if args.target is None:
+        if args.dtype is not None or args.chat_template_kwargs:
             parser.error(
                 "--dtype and --chat-template-kwargs go with --target and --draft: the demo pair "
                 "has its own"

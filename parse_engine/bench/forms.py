@@ -9,8 +9,9 @@ A file has one JSON object a line, in one of these forms, told by the keys of it
 - your own: ``prompt`` (a text) or ``messages`` (role and content), optionally ``id``, and
   optionally how to check an answer: ``answer``, compared by the ``checker`` ``number`` (the default
   where it is one), ``exact`` (the default for other texts) or ``contains``; or ``test``, a Python
-  program that is run behind the code of the answer and must get to its end. Where there are both,
-  ``test`` counts and not ``answer``, ``messages`` and not ``prompt``.
+  program that is run behind the code of the answer (its first block of Python, without what that
+  does as a script) and must get to its end. Where there are both, ``test`` counts and not
+  ``answer``, ``messages`` and not ``prompt``.
 
 Programs have 10 seconds and 1 GiB, and may neither write files, start others nor use the network.
 What a test imports must be installed where this runs. Each row of the results says what was wrong
@@ -30,7 +31,7 @@ from typing import Any
 
 from parse_engine.bench import checks
 from parse_engine.bench.checks import Check
-from parse_engine.bench.code import CodeTask, check_test
+from parse_engine.bench.code import CodeTask, check_program
 from parse_engine.config import is_number
 from parse_engine.errors import InvalidRequestError
 from parse_engine.request import check_messages
@@ -78,7 +79,7 @@ def form_of(line: dict[str, Any]) -> str | None:
     """Tell the form of a file from a line of it; None for what is none."""
     if {"prompt", "test", "entry_point"} <= line.keys():
         return "humaneval"
-    if {"question", "answer"} <= line.keys() and "####" in str(line["answer"]):
+    if {"question", "answer"} <= line.keys():
         return "gsm8k"
     if "turns" in line:
         return "spec-bench"
@@ -106,48 +107,60 @@ def read_item(form: str | None, path: Path, number: int, line: dict[str, Any]) -
         raise InvalidRequestError(said, HINT) from error
 
 
-def _ask(text: str, added: str = "") -> tuple[Message, ...]:
+def _ask(name: str, text: Any, added: str = "") -> tuple[Message, ...]:
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"what is asked is {text!r}, and must be a text")
+        raise ValueError(f"{name} is {text!r:.60}, and must be a text")
     return ({"role": "user", "content": text + added},)
+
+
+def _name(line: dict[str, Any], key: str, number: str) -> str:
+    """Return what an item is called: what its line says, or else its number."""
+    name = line.get(key, number)
+    if isinstance(name, bool) or not isinstance(name, int | str) or not str(name).strip():
+        raise ValueError(f"{key} is {name!r:.60}, and must be a text or a whole number")
+    return str(name)
 
 
 def _maths(line: dict[str, Any], number: str) -> Item:
     answer = line["answer"]
-    if not isinstance(answer, str) or checks.number_in(answer.rpartition("####")[2]) is None:
-        raise ValueError(f"answer is {answer!r}, and must be a text with a number behind ####")
-    messages = _ask(line["question"], f"\n\n{ASK_MATHS}")
+    marked = isinstance(answer, str) and "####" in answer
+    if not marked or not checks.is_number(answer.rpartition("####")[2]):
+        raise ValueError(f"answer is {answer!r:.60}, and must be a text with a number behind ####")
+    messages = _ask("question", line["question"], f"\n\n{ASK_MATHS}")
     return Item(number, messages, checks.number(answer), steps=True)
 
 
 def _code(line: dict[str, Any], number: str) -> Item:
-    task = CodeTask.from_json({"task_id": number, **line})
-    check_test(task.test)
+    task = CodeTask.from_json({**line, "task_id": _name(line, "task_id", number)})
+    check_program(task.given, "prompt")
+    check_program(f"{task.test}\ncheck({task.entry_point})", "test")
     return Item(task.name, tuple(task.messages), task.fault)
 
 
 def _turns(line: dict[str, Any], number: str) -> Item:
     turns = line["turns"]
     if not isinstance(turns, list) or not turns:
-        raise ValueError(f"turns is {turns!r}, and must be a list of texts")
-    name, category = str(line.get("question_id", number)), str(line.get("category", ""))
-    return Item(name, _ask(turns[0]), category=category)
+        raise ValueError(f"turns is {turns!r:.60}, and must be a list of texts")
+    name, category = _name(line, "question_id", number), str(line.get("category", ""))
+    return Item(name, _ask("turns[0]", turns[0]), category=category)
 
 
 def _own(line: dict[str, Any], number: str) -> Item:
     for key in line.keys() - KEYS:
         meant = get_close_matches(key, KEYS[1:], 1, 0.8)  # much is close to a name as short as id
         if meant and meant[0] not in line:
-            raise ValueError(f"it has {key!r}: is {meant[0]!r} meant?")
-    messages = line["messages"] if "messages" in line else _ask(line["prompt"])
-    return Item(str(line.get("id", number)), messages, _own_check(line))
+            raise ValueError(f"it has {key!r}, where {meant[0]!r} may be meant")
+    messages = line["messages"] if "messages" in line else _ask("prompt", line["prompt"])
+    if "entry_point" in line and "test" not in line:
+        raise ValueError("it has an entry_point and no test")
+    return Item(_name(line, "id", number), messages, _own_check(line))
 
 
 def _own_check(line: dict[str, Any]) -> Check | None:
     if "test" in line:
-        if not isinstance(line["test"], str):
-            raise ValueError(f"test is {line['test']!r}, and must be a program")
-        check_test(line["test"])
+        if not isinstance(line["test"], str) or not line["test"].strip():
+            raise ValueError(f"test is {line['test']!r:.60}, and must be a program")
+        check_program(line["test"], "test")
         return checks.passes(line["test"])
     if "answer" not in line:
         if "checker" in line:
@@ -155,14 +168,16 @@ def _own_check(line: dict[str, Any]) -> Check | None:
         return None
     given = line["answer"]
     if not is_number(given) and not (isinstance(given, str) and given.strip()):
-        raise ValueError(f"answer is {given!r}, and must be a text or a number")
+        raise ValueError(f"answer is {given!r:.60}, and must be a text or a number")
     answer = str(given)
     usual = "number" if checks.is_number(answer) else "exact"
     checker = line.get("checker", usual)
     if not isinstance(checker, str) or checker not in checks.CHECKERS:
-        raise ValueError(f"checker is {checker!r}, and must be one of {', '.join(checks.CHECKERS)}")
+        raise ValueError(
+            f"checker is {checker!r:.60}, and must be one of {', '.join(checks.CHECKERS)}"
+        )
     if checker == "number" and checks.number_in(answer) is None:
-        raise ValueError(f"answer is {answer!r}, and the checker compares numbers")
+        raise ValueError(f"answer is {answer!r:.60}, and the checker compares numbers")
     return checks.CHECKERS[checker](answer)
 
 

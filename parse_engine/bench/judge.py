@@ -151,7 +151,7 @@ def judged(
         f"cut {cut}": ParseConfig(cut_at=cut, verdict="joint_prob")
         for cut in dict.fromkeys(("auto", *args.cuts))
     }
-    calibration = read_calibration(args.calibration) if args.calibration else None
+    calibration = None if args.calibration is None else read_calibration(args.calibration)
     layout = calibration.binding.layout if calibration is not None else None
     if layout is not None and f"{layout}/default" not in asked:
         parser.error(f"--calibration takes {layout} among --layouts and default among --wordings")

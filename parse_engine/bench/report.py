@@ -68,9 +68,16 @@ def finish(store: Store) -> str:
             "bench judge draws its report when its command is given again.",
         )
     rows, tasks = store.rows(), [task["name"] for task in manifest["tasks"]]
-    if strangers := sorted({task for task, _, _ in rows} - set(tasks)):
+    known = {*tasks, *manifest["methods"]}
+    models = {repr(row["models"]) for row in rows.values() if "models" in row}
+    if strangers := {name for task, _, by in rows for name in (task, by) if name not in known}:
         raise InvalidRequestError(
-            f"{str(store.folder)!r} measures {tasks}, and has results of {strangers[0]!r}.",
+            f"{str(store.folder)!r} has results of {min(strangers)!r}, which it does not measure.",
+            "Take out the lines that come from elsewhere.",
+        )
+    if len(models) > 1:
+        raise InvalidRequestError(
+            f"{str(store.folder)!r} has results of several models: {', '.join(sorted(models))}.",
             "Take out the lines that come from elsewhere.",
         )
     found = summarize(rows, manifest["methods"], tasks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ os.dup2(nowhere, 2)
 
 def guard(event, args, writes=os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
     opens = event == "open" and isinstance(args[2], int) and args[2] & writes
+    opens = opens and args[0] != os.devnull
     changes = event.startswith("os.") and event[3:] in (
         "chmod", "chown", "exec", "fork", "forkpty", "kill", "killpg", "link", "mkdir",
         "posix_spawn", "remove", "removexattr", "rename", "rmdir", "setxattr", "spawn", "symlink",
@@ -49,9 +51,11 @@ sys.modules[answer.__name__], sys.argv[:] = answer, [answer.__name__]
 for silent in ("mkfifo", "mknod"):  # no event tells of these
     for module in (os, posix):
         delattr(module, silent)
+sys.modules["readline"] = None  # nor of what it does to its history
+os.environ.clear()
 sys.addaudithook(guard)
 try:
-    exec(compile(program, "answer", "exec"), answer.__dict__)
+    exec(compile(program.decode(), "answer", "exec"), answer.__dict__)
 except BaseException as error:
     last = format_exception_only(error)[-1].strip()[:{SAID}]
     os.write(said, last.encode(errors="backslashreplace"))
@@ -79,7 +83,7 @@ def failure(program: str, *, name: str = "__main__") -> str | None:
                 [sys.executable, "-I", "-c", RUNNER],
                 input=f"{name}\n{passed}\n{program}".encode("utf-8", errors="replace"),
                 cwd=folder,
-                env={},
+                env={"MALLOC_ARENA_MAX": "1"},  # else each thread takes its share of memory
                 capture_output=True,
                 timeout=SECONDS,
                 preexec_fn=_limit,
@@ -115,6 +119,7 @@ def check_runs() -> None:
 
 
 def _limit() -> None:
+    signal.alarm(SECONDS + 1)  # it ends even if nobody is left to end it
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

@@ -133,7 +133,12 @@ class Store:
             If a line is damaged.
         """
         path = self.folder / RESULTS
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{path} cannot be read: {error}.", "Choose another folder."
+            ) from error
         rows = {}
         for number, line in enumerate(text[: text.rfind("\n") + 1].split("\n")[:-1], 1):
             try:

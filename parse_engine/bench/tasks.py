@@ -15,6 +15,8 @@ from parse_engine.bench.forms import FORMS, HINT, Item, form_of, read_item
 from parse_engine.errors import InvalidRequestError
 from parse_engine.strict_json import strict_loads
 
+MAGIC = b"\x1f\x8b"  # what gzip begins with
+
 
 @dataclass(frozen=True)
 class Task:
@@ -86,7 +88,7 @@ def load_task(spec: str, data: Path | None = None) -> Task:
     path = _find(spec, data) if given in FORMS and not equals else Path(given)
     lines = read_lines(path)
     form = form_of(lines[0][1])
-    if name in FORMS and form != name:
+    if name in FORMS and form not in (name, None):
         raise InvalidRequestError(
             f"{path} is named {name}, and is in the form of {form}.", "Choose another name."
         )
@@ -98,7 +100,9 @@ def load_task(spec: str, data: Path | None = None) -> Task:
                 f"{path}, line {number}: its id {item.id!r} is that of line {other} too.",
                 "Give each item an id of its own; that of a line without one is its number.",
             )
-    return Task(name or (form if form in FORMS else path.stem), items)
+    return Task(
+        name or (form if form in FORMS else Path(path.name.removesuffix(".gz")).stem), items
+    )
 
 
 def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -116,6 +120,7 @@ def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
             continue
         try:
             value = strict_loads(line)
+            json.dumps(value, ensure_ascii=False).encode()  # half a character has no encoding
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(
                 f"{path}, line {number}: no readable JSON: {error}.", HINT
@@ -155,4 +160,6 @@ def _first_form(path: Path) -> str | None:
 
 
 def _unpacked(path: Path) -> bytes:
-    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    found = path.read_bytes()
+    packed = found.startswith(MAGIC) or path.suffix == ".gz"
+    return gzip.decompress(found) if packed else found
