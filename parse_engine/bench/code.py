@@ -94,7 +94,7 @@ def without_script(code: str) -> str:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return code  # running it will say so
-    lines = code.splitlines()
+    lines = code.split("\n")  # as ast counts them
     for node in tree.body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
             for number in range(node.lineno - 1, node.end_lineno or node.lineno):
