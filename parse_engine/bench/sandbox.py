@@ -30,8 +30,8 @@ os.dup2(nowhere, 1)
 os.dup2(nowhere, 2)
 
 def guard(event, args, writes=os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
-    opens = event == "open" and isinstance(args[2], int) and args[2] & writes
-    opens = opens and args[0] != os.devnull
+    changing = event == "open" and isinstance(args[2], int) and args[2] & writes
+    opens = changing and args[0] != os.devnull
     changes = event.startswith("os.") and event[3:] in (
         "chmod", "chown", "exec", "fork", "forkpty", "kill", "killpg", "link", "mkdir",
         "posix_spawn", "remove", "removexattr", "rename", "rmdir", "setxattr", "spawn", "symlink",
@@ -45,7 +45,7 @@ def guard(event, args, writes=os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         raise PermissionError(f"{{event}} is not allowed here")
 
 name, passed, program = sys.stdin.buffer.read().split(b"\\n", 2)
-# what pickle and unittest look for: a module of this name
+# what pickle and unittest look for: a module of this name; this one is kept alive
 answer, runner = ModuleType(name.decode()), sys.modules["__main__"]
 sys.modules[answer.__name__], sys.argv[:] = answer, [answer.__name__]
 for silent in ("mkfifo", "mknod"):  # no event tells of these
