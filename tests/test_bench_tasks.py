@@ -204,7 +204,7 @@ def test_wrong_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"line 1: .* 'answer' stands twice"):
         load_task(str(tmp_path / "d.jsonl"))
     (tmp_path / "e.jsonl").write_text('{"prompt": "?", "answer": "\\ud800"}')
-    with pytest.raises(InvalidRequestError, match=r"line 1: .* surrogates not allowed"):
+    with pytest.raises(InvalidRequestError, match="line 1 has half a character at offset"):
         load_task(str(tmp_path / "e.jsonl"))
     for spec in (f"{path},{path}", " , "):
         with pytest.raises(InvalidRequestError, match="its own name"):
@@ -335,7 +335,9 @@ def test_false_equations_are_found(text: str, false: str | None) -> None:
         "import shutil\nshutil.rmtree('/nowhere')",
         "import subprocess\nsubprocess.run(['true'])",
         "import os\nos.fork()",
-        "import socket\nsocket.socket().connect(('127.0.0.1', 1))",
+        "import socket\nsocket.socket()",
+        "import socket\nsocket.socket().listen()",
+        "import socket\nsocket.socket(socket.AF_UNIX).connect('x')",
         "import socket\nsocket.getaddrinfo('localhost', 80)",
         "import sqlite3\nsqlite3.connect('/tmp/parse-test.db')",
         "import os\nos.mkfifo('x')",
@@ -417,8 +419,8 @@ def test_programs_may_read_and_import() -> None:
     assert sandbox.failure(f"{program}\nassert len('\u00e9') == 1") is None
     program = "import sqlite3\nassert sqlite3.connect(':memory:').execute('select 1').fetchone()"
     assert sandbox.failure(program) is None
-    program = "import threading, time\nall = [threading.Thread(target=time.sleep, args=(0.2,))"
-    program += " for _ in range(40)]\n[one.start() for one in all]"
+    program = "from threading import Barrier, Thread\nmeet = Barrier(41)\n"
+    program += "for _ in range(40): Thread(target=meet.wait).start()\nmeet.wait()"
     assert sandbox.failure(program) is None
     program = "import pickle\nclass A: pass\nassert pickle.loads(pickle.dumps(A()))"
     for name in ("__main__", "answer"):

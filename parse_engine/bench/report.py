@@ -68,18 +68,7 @@ def finish(store: Store) -> str:
             "bench judge draws its report when its command is given again.",
         )
     rows, tasks = store.rows(), [task["name"] for task in manifest["tasks"]]
-    known = {*tasks, *manifest["methods"]}
-    models = {repr(row["models"]) for row in rows.values() if "models" in row}
-    if strangers := {name for task, _, by in rows for name in (task, by) if name not in known}:
-        raise InvalidRequestError(
-            f"{str(store.folder)!r} has results of {min(strangers)!r}, which it does not measure.",
-            "Take out the lines that come from elsewhere.",
-        )
-    if len(models) > 1:
-        raise InvalidRequestError(
-            f"{str(store.folder)!r} has results of several models: {', '.join(sorted(models))}.",
-            "Take out the lines that come from elsewhere.",
-        )
+    check_rows(store, rows, {*tasks, *manifest["methods"]})
     found = summarize(rows, manifest["methods"], tasks)
     about, said = setting(manifest, found), notes(manifest, rows, found)
     shown = page(cells(found), about, said, sections(manifest, rows, found))
@@ -89,6 +78,21 @@ def finish(store: Store) -> str:
         for line in (COLUMNS, ["---"] * len(COLUMNS), *cells(found))
     ]
     return "\n".join([*table, "", *about, *said, "", f"Report: {path}"])
+
+
+def check_rows(store: Store, rows: dict[Key, Row], known: set[str]) -> None:
+    """Refuse results of other tasks, methods or models than one run has: no figure is of both."""
+    models = {repr(row["models"]) for row in rows.values() if "models" in row}
+    what = ""
+    if strangers := {name for task, _, by in rows for name in (task, by) if name not in known}:
+        what = f"{min(strangers)!r}, which it does not measure"
+    elif len(models) > 1:
+        what = f"several models: {', '.join(sorted(models))}"
+    if what:
+        raise InvalidRequestError(
+            f"{str(store.folder)!r} has results of {what}.",
+            "Take out the lines that come from elsewhere.",
+        )
 
 
 def cells(found: Iterable[Figures]) -> list[list[str]]:

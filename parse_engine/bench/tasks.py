@@ -13,6 +13,7 @@ from typing import Any
 
 from parse_engine.bench.forms import FORMS, HINT, Item, form_of, read_item
 from parse_engine.errors import InvalidRequestError
+from parse_engine.request import check_text
 from parse_engine.strict_json import strict_loads
 
 MAGIC = b"\x1f\x8b"  # what gzip begins with
@@ -120,13 +121,13 @@ def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
             continue
         try:
             value = strict_loads(line)
-            json.dumps(value, ensure_ascii=False).encode()  # half a character has no encoding
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(
                 f"{path}, line {number}: no readable JSON: {error}.", HINT
             ) from error
         if not isinstance(value, dict):
             raise InvalidRequestError(f"{path}, line {number}: no JSON object.", HINT)
+        check_text(f"{path}, line {number}", json.dumps(value, ensure_ascii=False))
         given = {name: one for name, one in value.items() if one is not None}
         found.append((number, given))
     if not found:
